@@ -73,7 +73,8 @@ def test_every_topic_prints(capsys: pytest.CaptureFixture[str]) -> None:
             assert {line["topic"] for line in shown} == {topic}
             printed[topic] = sorted(line["type"] for line in shown)
     assert printed == {topic: sorted(names) for topic, names in expected.items()}
-    assert set(expected) == {topic_name(kind) for kind in TopicKind}
+    heartbeats = topic_name(TopicKind.HEARTBEATS)  # has the same records as membership
+    assert set(expected) == {topic_name(kind) for kind in TopicKind} - {heartbeats}
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

@@ -52,7 +52,7 @@ def walks(scenario: Scenario, seed: int, count: int, steps: int = STEPS) -> Iter
 
 
 def _walked(system: System, seed: int, steps: int) -> Walk:
-    rng = Random(f"walk/{seed}")  # noqa: S311 — no secret
+    rng = Random(f"walk/{seed}")
     world, story = system.first(), list[str]()
     actors = [*(f"{name} " for name in system.scenario.members), "coordinator", "clock"]
     asleep = ""

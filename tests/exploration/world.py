@@ -150,7 +150,11 @@ class System(Laws):
             yield f"Kafka stores again {said(event)}", self._appended(rest, event)
         if self.scenario.clocks:
             yield from self._clocks(world)
-            return
+        else:
+            yield from self._clock(world)
+
+    def _clock(self, world: World) -> Iterator[Step]:
+        """The tick of a clock that hears no heartbeats."""
         wake = self.values[world.wake]
         is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= world.now
         if is_due and not (world.ticked and world.now - world.ticked < QUANTUM_MS):

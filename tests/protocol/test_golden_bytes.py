@@ -198,7 +198,7 @@ def _from_kafka() -> dict[str, tuple[TopicKind, object]]:
     }
 
 
-def _records() -> dict[str, tuple[TopicKind, object]]:
+def _assignments() -> dict[str, tuple[TopicKind, object]]:
     return {
         "MemberAssignment": (
             TopicKind.ASSIGNMENTS,
@@ -233,6 +233,11 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
                 apart=True,
             ),
         ),
+    }
+
+
+def _records() -> dict[str, tuple[TopicKind, object]]:
+    return {
         "Dictionary": (
             TopicKind.GROUPS,
             Dictionary(group="fleet", units=(UnitRef("0_", 9), UnitRef("c1-", 5))),
@@ -279,7 +284,7 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
     }
 
 
-GOLDEN_VALUES = _events() | _records()
+GOLDEN_VALUES = _events() | _assignments() | _records()
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN_VALUES))

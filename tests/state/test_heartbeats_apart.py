@@ -69,7 +69,7 @@ def test_a_member_that_offers_it_is_told_to_heartbeat_apart() -> None:
     assert apart(story.take(join("W3", apart=True), join("W4")))["W3"]
 
 
-def test_without_a_clock_that_listens_nobody_new_is_told() -> None:
+def test_without_a_clock_that_listens_no_new_member_is_told() -> None:
     """Ticks without a cover for two sessions: nobody expires, and a newcomer is not told."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
