@@ -26,7 +26,7 @@ _REFUSED: Mapping[groups.Kind, str] = {
         "is of the streams protocol (KIP-1071): the broker assigns, no member leads. muster shadow"
         " works"
     ),
-    groups.Kind.OTHER: "is not a group of consumers or Connect workers: nobody assigns there",
+    groups.Kind.OTHER: "is not a group of consumers or Connect workers: no member assigns there",
 }
 
 

@@ -20,7 +20,7 @@ COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 
 
 class Reader:
-    """Somebody who follows the page on another Kafka, with a topic prefix of their own."""
+    """A reader who follows the page on another Kafka, with a topic prefix of their own."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

@@ -67,7 +67,7 @@ def kafka(monkeypatch):
         ("new", r"KIP-848.*no member leads. muster shadow works.*group.protocol=classic"),
         ("app", r"KIP-1071.*no member leads"),
         ("old-app", "is of Kafka Streams: only a member with its topology"),
-        ("shared", "nobody assigns there"),
+        ("shared", "no member assigns there"),
         ("governed", r"governed by muster-governor-7 already; --stand-by"),
     ],
 )

@@ -219,7 +219,7 @@ def test_a_governor_restarts_within_its_session():
 
 
 def test_wait_takes_the_seat_when_it_is_free():
-    """With `--wait` nobody is asked to leave."""
+    """With `--wait` no member is asked to leave."""
     world = GovernedWorld({"orders": 6})
     first = world.follower("A")
     world.time.run(10_000)

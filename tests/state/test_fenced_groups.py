@@ -56,7 +56,7 @@ def test_free_tasks_wait_for_answers_only() -> None:
     story = taken_over(with_w1())
     assert story.told(FIRST_TICK) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1 report"}
     records = story.at(300).told(join("W2"))
-    assert records == {"W2": "- | - | - @0"}  # it joined behind the tick: nobody else admitted it
+    assert records == {"W2": "- | - | - @0"}  # it joined behind the tick
     records = story.at(400).told(report("W1", 1, *ALL, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
     records = story.at(500).told(report("W1", 2, "0_0", "0_1"))

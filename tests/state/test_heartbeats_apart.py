@@ -70,7 +70,7 @@ def test_a_member_that_offers_it_is_told_to_heartbeat_apart() -> None:
 
 
 def test_without_a_clock_that_listens_no_new_member_is_told() -> None:
-    """Ticks without a cover for two sessions: nobody expires, and a newcomer is not told."""
+    """Ticks without a cover for two sessions: no member expires, and a newcomer is not told."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
     for ms in range(15_000, 115_000, 10_000):
@@ -163,7 +163,7 @@ def test_covers_of_two_clocks_count_once() -> None:
 
 
 def test_a_cover_vouches_for_no_time_after_its_tick() -> None:
-    """A forged cover reaches far into the future: nobody expires, now or with the next true one."""
+    """A forged cover reaches far into the future: no member expires, now or with the next true one."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
     forged = Cover(START, START + 10**12)
