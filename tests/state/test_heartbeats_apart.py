@@ -163,7 +163,7 @@ def test_covers_of_two_clocks_count_once() -> None:
 
 
 def test_a_cover_vouches_for_no_time_after_its_tick() -> None:
-    """A forged cover reaches far into the future: no member expires, now or with the next true one."""
+    """A forged cover reaches far into the future: no member expires, now or with the next one."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
     forged = Cover(START, START + 10**12)
