@@ -55,6 +55,11 @@ class _Partition:
     since_ms: int
     through_ms: int
 
+    @property
+    def whole_ms(self) -> int:
+        """The newest millisecond of which every record was read; there may be more of the next."""
+        return self.through_ms - 1
+
 
 @dataclass(slots=True)
 class _Group:
@@ -109,9 +114,9 @@ class Heartbeats:
         return None if number is None else self._partitions.get(sleeper.prefix, {}).get(number)
 
     def through_ms(self, sleeper: Sleeper) -> int:
-        """Broker time up to which the partition of a group was read; 0 = nothing was."""
+        """Broker time up to which every heartbeat of a group was read; 0 = nothing was."""
         partition = self._partition(sleeper)
-        return 0 if partition is None else partition.through_ms
+        return 0 if partition is None else partition.whole_ms
 
     def read(self, prefix: str, rows: Sequence[Row], known: Container[Sleeper]) -> None:
         """Take in records of a prefix, those of each partition in their order.
@@ -202,12 +207,12 @@ class Heartbeats:
         group = self._groups.setdefault(sleeper, _Group(partition.through_ms))
         if group.sent is not None:
             return None
-        through_ms = partition.through_ms
+        through_ms = partition.whole_ms
         if group.has_lost:
-            group.through_ms = through_ms
+            group.through_ms = partition.through_ms
         from_ms = max(group.through_ms, partition.since_ms)
         heard = tuple(
-            Heard(member, min((through_ms - at_ms) // 1_000, AGE_S_MAX), epoch, digest)
+            Heard(member, min(max(through_ms - at_ms, 0) // 1_000, AGE_S_MAX), epoch, digest)
             for member, (at_ms, epoch, digest) in group.heard.items()
         )
         group.sent, group.sent_ms, group.heard, group.has_lost = group.heard, through_ms, {}, False

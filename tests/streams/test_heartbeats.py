@@ -38,14 +38,22 @@ def listening(*rows: Row) -> Heartbeats:
 def test_a_cover_begins_where_the_one_before_ended() -> None:
     """The first vouches for no time; the next for the time since, with each newest heartbeat."""
     heard = listening()
-    assert heard.cover(A) == Cover(1_000, 1_000)
+    assert heard.cover(A) == Cover(999, 999)
     heard.done(A, written=True)
     heard.read("muster", [beat(2_000), beat(3_000, "W2"), beat(9_500, digest=8)], KNOWN)
     members = (Heard("W1", 0, 3, 8), Heard("W2", 6, 3, 7))
-    assert heard.cover(A) == Cover(1_000, 9_500, members)
+    assert heard.cover(A) == Cover(1_000, 9_499, members)
     heard.done(A, written=True)
     heard.read("muster", [marker(20_000)], KNOWN)
-    assert heard.cover(A) == Cover(9_500, 20_000)
+    assert heard.cover(A) == Cover(9_499, 19_999)
+
+
+def test_no_cover_vouches_for_the_millisecond_of_the_newest_record() -> None:
+    """Another heartbeat of that millisecond may not be read yet, and this clock may end now."""
+    heard = listening(beat(2_000), beat(2_000, "W2"))
+    cover = heard.cover(A)
+    assert cover is not None
+    assert cover.through_ms == 1_999
 
 
 def test_a_tick_that_was_not_written_is_repeated() -> None:
@@ -58,7 +66,7 @@ def test_a_tick_that_was_not_written_is_repeated() -> None:
     assert heard.cover(A) is None  # not while one is on its way
     heard.read("muster", [beat(5_000, digest=9)], KNOWN)
     heard.done(A, written=False)
-    assert heard.cover(A) == Cover(1_000, 5_000, (Heard("W1", 0, 3, 9), Heard("W2", 3, 3, 7)))
+    assert heard.cover(A) == Cover(1_000, 4_999, (Heard("W1", 0, 3, 9), Heard("W2", 2, 3, 7)))
 
 
 def test_nothing_read_nothing_vouched_for() -> None:
@@ -76,7 +84,7 @@ def test_lost_records_are_not_vouched_for() -> None:
     heard.done(A, written=True)
     heard.skip("muster", 0)
     heard.read("muster", [beat(50_000), beat(60_000)], KNOWN)
-    assert heard.cover(A) == Cover(50_000, 60_000, (Heard("W1", 0, 3, 7),))
+    assert heard.cover(A) == Cover(50_000, 59_999, (Heard("W1", 0, 3, 7),))
 
 
 def test_a_group_beyond_its_bound_is_not_vouched_for(monkeypatch) -> None:
@@ -89,13 +97,13 @@ def test_a_group_beyond_its_bound_is_not_vouched_for(monkeypatch) -> None:
     names = [beat(2_000 + n, f"X{n}") for n in range(5)]
     heard.read("muster", [*names, beat(3_000, group="b")], KNOWN)
     flooded, other = heard.cover(A), heard.cover(B)
-    assert flooded == Cover(3_000, 3_000, (Heard("X0", 1, 3, 7), Heard("X1", 0, 3, 7)))
-    assert other == Cover(1_000, 3_000, (Heard("W1", 0, 3, 7),))
+    assert flooded == Cover(2_999, 2_999, (Heard("X0", 0, 3, 7), Heard("X1", 0, 3, 7)))
+    assert other == Cover(1_000, 2_999, (Heard("W1", 0, 3, 7),))
     heard.done(A, written=False)  # the time that was lost is not vouched for later, either
     heard.read("muster", [marker(4_000)], KNOWN)
     later = heard.cover(A)
     assert later is not None
-    assert later[:2] == (3_000, 4_000)
+    assert later[:2] == (3_000, 3_999)
 
 
 def test_groups_without_a_wake_up_are_bounded() -> None:
@@ -117,7 +125,7 @@ def test_what_is_no_heartbeat_only_moves_the_time() -> None:
     """Other bytes, and keys that name no group, change nothing but the time that was read."""
     rows = [Row(0, b"a", b"{}", 2_000), Row(0, None, None, 3_000), beat(4_000)._replace(key=b"a|b")]
     heard = listening(*rows)
-    assert (heard.through_ms(A), heard.has_heard(A)) == (4_000, False)
+    assert (heard.through_ms(A), heard.has_heard(A)) == (3_999, False)
 
 
 def test_ticks_of_quiet_groups_go_together() -> None:
