@@ -58,8 +58,8 @@ NO_MARK = Mark(-1, 0)
 """The mark before any wake-up."""
 
 _VERSION = 3
-_HEADER = Struct("<BqqqqqIqq")
-"""Version, clocks, wake-up and its mark, number of slots, `covered_ms`, `listened_ms`."""
+_HEADER = Struct("<BqqqqqIqqq")
+"""Version, clocks, wake-up and its mark, number of slots, the last three of `Liveness`' times."""
 _OLD_VERSION = 2
 _OLD_HEADER = Struct("<BqqqqqI")
 _SLOT_BYTES = 35
@@ -82,6 +82,8 @@ class Liveness:
         session_ms: the session clock.
         covered_ms: broker time up to which the session clock has counted; without members that
             heartbeat apart, this is the group clock.
+        claimed_ms: the newest end of a cover, as its clock gave it: later than `covered_ms` where
+            brokers' times differ. 0 = there was none.
         listened_ms: group clock at the newest tick with a cover; 0 = there was none.
         wake_ms: time of the published wake-up, None = none.
         published_mark: the mark of the published wake-up.
@@ -102,6 +104,7 @@ class Liveness:
     clock_ms: int
     session_ms: int
     covered_ms: int
+    claimed_ms: int
     listened_ms: int
     wake_ms: int | None
     published_mark: Mark
@@ -120,7 +123,7 @@ class Liveness:
     def new(cls, slots: int = 0) -> Liveness:
         """A liveness without members and with the clocks at 0."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, 0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -211,11 +214,13 @@ class Liveness:
                 one ends no session before its time.
             step_ms: the longest time that one cover counts for.
         """
+        known_ms = max(self.covered_ms, self.claimed_ms)
+        self.claimed_ms = max(self.claimed_ms, min(through_ms, at_ms + BROKERS_DIFFER_MS))
         through_ms = min(through_ms, at_ms)
         new_ms = through_ms - max(from_ms, self.covered_ms)
         if through_ms <= self.covered_ms:
             return
-        if from_ms > self.covered_ms:
+        if from_ms > known_ms:
             # In the time that no clock vouches for, a member may have begun a new lease.
             alive = (self.flags & (APART | MUTE)) == APART
             self.last_ms[alive] = np.maximum(self.last_ms[alive], self.session_ms)
@@ -346,6 +351,7 @@ class Liveness:
                 *self.published_mark,
                 len(self.last_ms),
                 self.covered_ms,
+                self.claimed_ms,
                 self.listened_ms,
             )
         ]
@@ -371,7 +377,7 @@ class Liveness:
         if header is None or len(data) < header.size + 4:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
         _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *more = header.unpack_from(data)
-        covered_ms, listened_ms = more or (clock_ms, 0)
+        covered_ms, claimed_ms, listened_ms = more or (clock_ms, 0, 0)
         place = header.size + 4
         end = place + int.from_bytes(data[place - 4 : place], "little")
         through = {}
@@ -394,7 +400,7 @@ class Liveness:
         if header is _HEADER:
             found.last_ms = session_ms - found.last_ms
         clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
-        clocks |= {"covered_ms": covered_ms, "listened_ms": listened_ms}
+        clocks |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
         found = replace(found, **clocks, wake_ms=wake, published_mark=mark, through=through)
         return found, end if header is _HEADER else at

@@ -142,6 +142,18 @@ def test_a_gap_between_covers_does_not_count() -> None:
     assert "W2" not in story.group.roster.by_id
 
 
+def test_brokers_whose_times_differ_keep_no_member_for_ever() -> None:
+    """The broker of the heartbeats is 900 ms ahead: covers end later than their ticks, no gap."""
+    story = two()
+    hear(story, 0, 900, "W1", "W2")
+    for from_ms in range(0, 60_000, 10_000):
+        begin = START + from_ms + 900
+        cover = Cover(begin, begin + 10_000, tuple(heard(story, "W1")))
+        story.at(from_ms + 10_000)
+        story.told(Tick(group=GROUP, cover=cover))
+    assert list(story.group.roster.by_id) == ["W1"]
+
+
 def test_a_long_cover_counts_for_half_of_a_session() -> None:
     """The broker was away for an hour and no member could write: none expires at its return."""
     story = two()
