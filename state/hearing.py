@@ -42,9 +42,12 @@ def tell(draft: Draft, tick: Tick) -> None:
     if tick.cover is None:
         return
     flags = draft.sessions.flags
-    slots = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED)
-    flags[slots] |= APART
-    draft.answer.update(slots.tolist())
+    offered = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED).tolist()
+    slots = [slot for slot in offered if not draft.member(slot).away]  # they get no record
+    if slots:
+        flags[slots] |= APART
+        draft.answer.update(slots)
+        draft.changed = True  # the group's record says which members heartbeat apart
 
 
 def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
