@@ -60,6 +60,8 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
         fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
     sessions = draft.sessions
     known = slots >= 0
+    # A member that left for a while wrote its heartbeat before that.
+    known[known] = ~draft.roster.columns.away[slots[known]]
     slots = slots[known]
     if not len(slots):
         return

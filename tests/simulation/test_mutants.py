@@ -74,8 +74,8 @@ MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
         reports._release,
-        "freed[active] = False",
-        "pass",
+        "stays = contains(active, owed)",
+        "stays = contains(active[:0], owed)",
     ),
     Mutant(
         "a release is acknowledged by who has read the demand",
