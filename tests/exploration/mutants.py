@@ -119,9 +119,9 @@ MUTANTS = (
         ALONE,
     ),
     Mutant(
-        "the clock of the group moves with the log",
+        "the session clock moves with the log",
         liveness.Liveness.move_to,
-        "self.clock_ms = at_ms",
+        "self.session_ms += min(at_ms - self.covered_ms, step_ms)",
         "pass",
         CRASH,
     ),

@@ -207,7 +207,7 @@ def test_a_stuck_batch_is_not_well(life: Page, job: Job) -> None:
     workers = [
         child
         for child in psutil.Process(job.pid).children(recursive=True)
-        if "pyspark.daemon" in " ".join(child.cmdline())
+        if "muster.streams.python_daemon" in " ".join(child.cmdline())
     ]
     assert workers
     for worker in workers:

@@ -38,7 +38,14 @@ def test_wheel_holds_every_module_and_its_data(wheel: Path) -> None:
             expected |= {
                 f"muster/{room}/{p.relative_to(ROOT / room)}" for p in (ROOT / room).glob(pattern)
             }
-    for pattern in ("*.py", "*/*.py", "py.typed", "broker/*.lock", "console/*/*"):
+    for pattern in (
+        "*.py",
+        "*/*.py",
+        "py.typed",
+        "broker/*.lock",
+        "console/[ts]*/*",
+        "kafka/*/*.json",
+    ):
         expected |= {
             str(p.relative_to(ROOT))
             for p in (ROOT / "muster").glob(pattern)
