@@ -5,7 +5,7 @@ the member joins Kafka's group, reports what the member runs, sends its heartbea
 group shows it, and leaves when Kafka's group lets it go. Nothing is started or stopped here. A task
 that the coordinator wants released counts as released as soon as the member does not run it in
 Kafka's group: an owner under the cooperative protocol joins again without it; under an eager
-protocol nobody runs anything while the group rebalances.
+protocol no member runs anything while the group rebalances.
 
 The lease of such a session means nothing to the member: Kafka's session decides what it may run.
 When the lease ends, muster has not heard of the member for a while; it then joins anew and says

@@ -85,7 +85,7 @@ class Governor:
         line: to the group's coordinator in Kafka.
         topics: muster's.
         world: what else it asks.
-        post: hands a happening to whoever calls `take`, from any thread.
+        post: hands a happening to the caller of `take`, from any thread.
         clock: milliseconds that never step.
 
     Attributes:
@@ -326,7 +326,7 @@ class Governor:
                 self._to(self.state, now + pause)
 
     def _on_unknown(self, now: int) -> None:
-        """Kafka does not count us any more: our session has ended, or somebody removed us."""
+        """Kafka does not count us any more: our session has ended, or a client removed us."""
         lived = now - self._heard_ms < self._options.session_timeout_ms
         if self.state is State.LEADING and lived:
             log.info("removed from the group: handed back", extra={"group": self._options.group})

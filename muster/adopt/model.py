@@ -95,7 +95,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The broker has answered the newest request, or nobody has."""
+    """The broker has answered the newest request, or has not."""
 
     number: int
     message: Message | Exception
