@@ -61,7 +61,7 @@ def test_topics_are_created_once(fresh: Topics, capsys: Output) -> None:
     assert run(fresh, "topics", "create", "--heartbeats") == 0
     shown = capsys.readouterr().out.splitlines()
     width = len(f"{fresh.prefix}.assignments")
-    assert shown[0] == f"{'TOPIC':<{width}} PARTITIONS STATUS DIFFERENCES"
+    assert shown[0] == f"{'TOPIC':<{width}} PARTITIONS STATUS  DIFFERENCES"
     heartbeats = ["4", "created", "-"]
     assert [line.split() for line in shown[1:]] == [
         [topic.name(fresh.prefix), *(heartbeats if topic.optional else found(topic))]

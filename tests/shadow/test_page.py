@@ -25,6 +25,7 @@ COMMANDS = [line for block in BLOCKS for line in block.splitlines() if line.star
 SHOWN = re.search(r"^<!-- output: .*?-->\n```\n(.*?)^```$", PAGE, re.M | re.S)
 PARTITIONS = {"orders": 5, "refunds": 5}
 RANGE = {"partition.assignment.strategy": "range"}
+BRIEF = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -107,15 +108,16 @@ def test_a_watch(fleet: Consumers) -> None:
         assert watch.stdout is not None
         try:
             assert json.loads(watch.stdout.readline())["group"] == fleet.group
-            third = fleet.start({**RANGE, "group.instance.id": "W3"})
+            third = fleet.start({**RANGE, **BRIEF, "group.instance.id": "W3"})
             until(lambda: fleet.shared_by(3), "three consumers share the topics")
             event = json.loads(watch.stdout.readline())
             assert (event["joined"], event["left"]) == (["W3"], [])
             assert len(event["moved"]) > event["muster_moves"] == 3
-            fleet.stop(third)
         finally:
             watch.send_signal(signal.SIGINT)
             assert watch.wait(30) == 130
+    fleet.stop(third)
+    until(lambda: fleet.shared_by(2), "Kafka forgets the static member that left")
 
 
 def test_bad_input(fleet: Consumers, capsys: pytest.CaptureFixture[str]) -> None:
