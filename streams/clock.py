@@ -68,9 +68,12 @@ COMPANY = 128
 COMPANY_SHARE = 6
 """They are early by at most the whole wait divided by this."""
 HURRY_MS = 1_000
-"""A wake-up for so soon is not about a session: its tick does not wait for heartbeats."""
+"""A tick that is wanted so soon does not wait for heartbeats."""
 HOLD_S = 1.0
 """A tick waits for heartbeats for at most so long."""
+SILENCE_MS = 1_000
+"""A partition without a record for so long gets a marker for a tick that does not wait: without it,
+the covers of a group that wants each tick soon and whose members write nothing would never move."""
 
 
 @dataclass(slots=True)
@@ -173,9 +176,12 @@ class Schedule:
     def heartbeats_wanted_ms(self, sleeper: Sleeper) -> int:
         """Broker time up to which a tick of a group should know the heartbeats; 0 = any."""
         alarm = self._alarms.get(sleeper)
-        if alarm is None or not alarm.apart or alarm.wait_ms < HURRY_MS:
-            return 0
-        return alarm.wanted_ms
+        return 0 if alarm is None or not alarm.apart else alarm.wanted_ms
+
+    def is_in_a_hurry(self, sleeper: Sleeper) -> bool:
+        """Whether a group wanted its tick too soon to wait for heartbeats."""
+        alarm = self._alarms.get(sleeper)
+        return alarm is not None and alarm.wait_ms < HURRY_MS
 
     def __contains__(self, sleeper: object) -> bool:
         return sleeper in self._alarms
@@ -307,8 +313,13 @@ class Clock(Loop):
         """Tick a group, or hold the tick until the heartbeats before it have been read."""
         place = self._heartbeats.place(sleeper)
         until_ms = min(self._schedule.heartbeats_wanted_ms(sleeper), self.now_ms())
-        if place is None or self._heartbeats.through_ms(sleeper) >= until_ms:
+        behind_ms = until_ms - self._heartbeats.through_ms(sleeper)
+        if place is None or behind_ms <= 0:
             self._tick(producer, sleeper, published)
+        elif self._schedule.is_in_a_hurry(sleeper):
+            self._tick(producer, sleeper, published)
+            if behind_ms > SILENCE_MS:
+                listener.mark(sleeper.prefix, place)
         elif sleeper not in self._held:
             self._held[sleeper] = published, until_ms, time.monotonic() + HOLD_S
             listener.mark(sleeper.prefix, place)
@@ -409,7 +420,7 @@ class Clock(Loop):
             encoded = signed(self._keys, codec.encode(tick), tick, topic)
         except EncodeError as error:
             _log.warning("no tick", group=sleeper.group, why=str(error))
-            self._heartbeats.done(sleeper, written=False)
+            self._done(sleeper, tick, written=False)
             return  # the schedule tries again
         try:
             producer.produce(
@@ -417,17 +428,23 @@ class Clock(Loop):
                 key=encoded.key,
                 value=encoded.value,
                 headers=list(encoded.headers),
-                on_delivery=partial(self._delivered, _wall_ms(), sleeper, producer, later),
+                on_delivery=partial(self._delivered, _wall_ms(), sleeper, producer, tick, later),
             )
         except BufferError:
             # The broker is down and the queue is full; the schedule tries again.
-            self._heartbeats.done(sleeper, written=False)
+            self._done(sleeper, tick, written=False)
+
+    def _done(self, sleeper: Sleeper, tick: Tick, *, written: bool) -> None:
+        """Note what became of a tick's cover; a tick beside one under way has none."""
+        if tick.cover is not None:
+            self._heartbeats.done(sleeper, written=written)
 
     def _delivered(
         self,
         sent_ms: int,
         sleeper: Sleeper,
         producer: Producer,
+        tick: Tick,
         later: Sequence[Tick],
         error: KafkaError | None,
         message: Message,
@@ -435,7 +452,7 @@ class Clock(Loop):
         if error is None and later:
             self._write(producer, sleeper, later)
         else:
-            self._heartbeats.done(sleeper, written=error is None)
+            self._done(sleeper, tick, written=error is None)
         if error is not None:
             return
         self.ticks += 1

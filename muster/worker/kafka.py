@@ -127,6 +127,7 @@ class Link:
         self._keys = keys
         self._group = group
         self._waits_for = ""
+        self._is_apart = False
         self._key = key_of(group, member)
         self._joiner = Joiner()
         self._names: Dictionaries = {}
@@ -216,7 +217,7 @@ class Link:
             while not self._closing.is_set() and not self._stand_at_end(consumer):
                 self._closing.wait(PAUSE_S)
             if not self._closing.is_set():
-                self._post(Begin(self._keys is None and self._can_heartbeat_apart(consumer)))
+                self._post(Begin(self._is_apart))
             self._follow(consumer)
         finally:
             consumer.close()
@@ -230,6 +231,9 @@ class Link:
             _, end = consumer.get_watermark_offsets(mine, timeout=PATIENCE_S)
             mine.offset = end
             self._progress.stand(mine.topic, mine.partition, end, count)
+            # Asked before the reader fetches: a broker answers a connection's requests in order,
+            # and the fetch of an idle member takes it `fetch.wait.max.ms`.
+            self._is_apart = self._keys is None and self._can_heartbeat_apart(consumer)
             consumer.assign([mine])
         except KafkaException as error:
             self._is_refusal(error)
@@ -240,11 +244,9 @@ class Link:
 
     def _can_heartbeat_apart(self, consumer: Consumer) -> bool:
         """Whether there is a topic for heartbeats; clocks check no signatures of it."""
-        try:
-            topics = consumer.list_topics(self._heartbeats, timeout=PATIENCE_S).topics
-        except KafkaException:
-            return False
-        topic = topics.get(self._heartbeats)
+        topic = consumer.list_topics(self._heartbeats, timeout=PATIENCE_S).topics.get(
+            self._heartbeats
+        )
         return topic is not None and topic.error is None and bool(topic.partitions)
 
     def _wait_for(self, reason: str) -> None:

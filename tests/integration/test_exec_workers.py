@@ -18,7 +18,9 @@ from support.kafka.brokers import Topics
 from support.streams.job import Job
 from support.suite.waiting import until
 
-from muster.protocol.events import GroupConfig
+from muster.kafka.reader import read
+from muster.protocol import codec
+from muster.protocol.events import NOWHERE, GroupConfig, Join
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.settings import parse_settings
@@ -114,6 +116,12 @@ class Fleet:
         mine = [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
         return {str(entry.id) for entry in mine[-1].members} if mine else set()
 
+    def joins(self) -> list[Join]:
+        """The joins that its workers have written."""
+        rows = read(self.kafka.clients, self.kafka.name(TopicKind.MEMBERSHIP))
+        events = (codec.decode(TopicKind.MEMBERSHIP, r.key, r.value, NOWHERE) for r in rows)
+        return [e for e in events if isinstance(e, Join) and e.group == self.group]
+
     def overlaps(self) -> list[str]:
         """Starts of tasks that another worker still ran."""
         running: dict[str, str] = {}
@@ -158,6 +166,7 @@ def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
     for name in ("W1", "W2", "deaf"):
         fleet.start(name)
     until(lambda: fleet.settled("W1", "W2", "deaf"), "three share the tasks", story=fleet.owners)
+    assert all(join.apart for join in fleet.joins()), "each knows the topic of heartbeats"
     fleet.kill("W1")
     until(lambda: fleet.settled("W2", "deaf"), "W1's tasks have moved", story=fleet.owners)
     fleet.workers["deaf"].send_signal(signal.SIGSTOP)
@@ -169,6 +178,8 @@ def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
     until(lambda: fleet.settled("deaf"), "W2 has left", story=fleet.owners)
     assert fleet.overlaps() == []
     assert len({line["incarnation"] for line in fleet.lines() if line["member"] == "deaf"}) == 2
+    fleet.kill("deaf")
+    until(lambda: not fleet.members(), "the last one expires, although no member heartbeats")
 
 
 def test_pinned_jobs_run_where_they_are_named(pinned: Fleet) -> None:

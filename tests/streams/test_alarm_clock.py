@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
-from muster.protocol.events import Mark
+from muster.protocol.events import Mark, Origin, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
-from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper
+from muster.protocol.topics import TopicKind
+from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper, _wall_ms
+from muster.streams.heartbeats import Row
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
@@ -134,3 +137,83 @@ def test_a_wake_up_is_taken_in_when_it_is_published() -> None:
     consumer = PatientConsumer(Published("a"), Published("b"))
     clock._read(consumer)  # type: ignore[arg-type]  # as far as reading needs one
     assert clock.asleep == 2
+
+
+class Log:
+    """A producer whose records wait for `acknowledge`, and a listener that only notes its marks."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Tick, object]] = []
+        self.marked: list[tuple[str, int]] = []
+
+    def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery, **_: object) -> None:
+        """Take a record."""
+        origin = Origin(topic, 0, 0, 0)
+        tick = codec.decode(TopicKind.MEMBERSHIP, key, value, origin)
+        assert isinstance(tick, Tick)
+        self.waiting.append((tick, on_delivery))
+
+    def acknowledge(self, place: int) -> None:
+        """Report the delivery of one waiting record."""
+        _, on_delivery = self.waiting[place]
+        on_delivery(None, Acknowledged())
+
+    def mark(self, prefix: str, partition: int) -> None:
+        """Note a marker."""
+        self.marked.append((prefix, partition))
+
+
+class Acknowledged:
+    """A delivered record."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """The broker's time."""
+        return TIMESTAMP_LOG_APPEND_TIME, _wall_ms()
+
+
+def clock_that_wakes(wait_ms: int, read_ms: int) -> tuple[Clock, Log]:
+    """A clock with one group of members that heartbeat apart, whose wake-up is due.
+
+    Args:
+        wait_ms: how long before it was wanted the wake-up was written.
+        read_ms: how long ago the newest record of heartbeats was written.
+    """
+    clock, now_ms = Clock(ClientSettings(), ["muster"]), _wall_ms()
+    clock._heartbeats.listen("muster", 1)
+    encoded = codec.encode(Tick(group=GroupId("m")))
+    row = Row(0, encoded.key, encoded.value, now_ms - read_ms)
+    clock._heartbeats.read("muster", [row], {A})
+    clock._schedule.note(A, now_ms, apart=True, now_ms=now_ms - wait_ms)
+    return clock, Log()
+
+
+def test_a_tick_in_a_hurry_makes_time_move() -> None:
+    """Where no member writes, each such tick asks for a marker, so the next cover is longer."""
+    for read_ms, marked in ((5_000, [("muster", 0)]), (100, [])):
+        clock, log = clock_that_wakes(wait_ms=300, read_ms=read_ms)
+        clock._wake(log, log, A, None)  # type: ignore[arg-type]  # as far as a tick needs them
+        assert (len(log.waiting), log.marked) == (1, marked)
+
+
+def test_a_tick_of_a_session_waits_for_the_heartbeats_before_it() -> None:
+    """It is written when a marker, or a heartbeat, of its time has been read."""
+    clock, log = clock_that_wakes(wait_ms=6_000, read_ms=5_000)
+    clock._wake(log, log, A, None)  # type: ignore[arg-type]
+    clock._release(log)  # type: ignore[arg-type]
+    assert (log.waiting, log.marked) == ([], [("muster", 0)])
+    encoded = codec.encode(Tick(group=GroupId("m")))
+    clock._heartbeats.read("muster", [Row(0, encoded.key, encoded.value, _wall_ms() + 9)], {A})
+    clock._release(log)  # type: ignore[arg-type]
+    assert len(log.waiting) == 1
+
+
+def test_only_the_tick_with_the_cover_ends_it() -> None:
+    """A tick beside one under way has no cover; its delivery says nothing of the other's."""
+    clock, log = clock_that_wakes(wait_ms=300, read_ms=100)
+    for _ in range(2):
+        clock._wake(log, log, A, None)  # type: ignore[arg-type]
+    assert [tick.cover is None for tick, _ in log.waiting] == [False, True]
+    log.acknowledge(1)
+    assert clock._heartbeats.cover(A) is None, "the first one is still under way"
+    log.acknowledge(0)
+    assert clock._heartbeats.cover(A) is not None
