@@ -1,6 +1,7 @@
 """See every group in the browser: a map of which member holds what, live, with reasons and history.
 
-It reads muster's topics `groups` and `rejected`, and the job's metrics port if --metrics names it.
+It reads muster's topics `groups` and `rejected`, and the job's metrics port if --metrics names it;
+with --shadow also what Kafka says of the groups that it coordinates itself.
 It runs beside the coordinator, and any number may run. It changes nothing, except with --allow, and
 then it asks before it writes. Without --host it is reached from this machine only.
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import version
 
 from muster import logs
@@ -21,6 +24,7 @@ from muster.console.store import Store
 from muster.console.writes import ALLOWABLE, Writes
 from muster.errors import BadInput
 from muster.kafka.options import add_prefixes
+from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import add_signing_keys, key_file
 
@@ -53,6 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="WHAT[,…]",
         help=f"what pages may write: {', '.join(ALLOWABLE)} (default: nothing)",
+    )
+    parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="show the groups that Kafka coordinates too; they are only looked at",
     )
     logs.add_log_format(parser)
     access = parser.add_argument_group("who may use it")
@@ -114,7 +123,27 @@ def console_of(args: argparse.Namespace) -> Console:
     )
     place = Place(args.host, args.port, args.tls_cert, args.tls_key)
     store = Store(args.topic_prefix or [DEFAULT_PREFIX])
-    return Console(store, Reader(clients, store), options, access, place)
+    return Console(store, readers(clients, store, shadow=args.shadow), options, access, place)
+
+
+@contextmanager
+def _all(each: Sequence[AbstractContextManager[object]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in each:
+            stack.enter_context(one)
+        yield
+
+
+def readers(
+    clients: ClientSettings, store: Store, *, shadow: bool
+) -> AbstractContextManager[object]:
+    """What fills the store while it is entered: muster's topics and, if asked, Kafka's groups."""
+    each: list[AbstractContextManager[object]] = [Reader(clients, store)]
+    if shadow:
+        from muster.console.shadowed import Shadows  # needs the packages of `muster shadow`
+
+        each.append(Shadows(clients, store))
+    return _all(each)
 
 
 def access_of(args: argparse.Namespace) -> Access:

@@ -35,7 +35,7 @@ from muster.console.history import History, Moment
 from muster.console.live import FleetStream, GroupStream, Hub, Shown
 from muster.console.plans import plan_json, question
 from muster.console.store import GroupKey, Store
-from muster.console.why import Why, generation_json, task_json
+from muster.console.why import Why, generation_with_moves, task_json
 from muster.console.writes import Writes
 from muster.doctor.examine import examine
 from muster.doctor.finding import Finding
@@ -240,7 +240,7 @@ class _Pages:
         def answer() -> Json:
             _, history, _ = self._moment(request)
             number = _whole(request.query_params.get("generation"), "generation")
-            found = generation_json(history, number, wall_ms())
+            found = generation_with_moves(history, number, wall_ms())
             if found is None:
                 raise NotFound(f"generation {number} is not kept any more")
             return found
@@ -253,7 +253,9 @@ class _Pages:
 
         def answer() -> Json:
             _, history, moment = self._moment(request)
-            return plan_json(history.snapshot(moment), asked, moment.at_ms)
+            return plan_json(
+                history.snapshot(moment), asked, moment.at_ms, is_shadowed=history.is_shadowed
+            )
 
         async with self._one_plan:  # a large group's plan takes a core
             return JSONResponse(await run_in_threadpool(answer))

@@ -74,7 +74,7 @@ def _row(key: GroupKey, history: History, wrong: list[Finding], now_ms: int) -> 
         "name": text(key.group),
         "state": s.state.value,
         "quarantined": s.quarantine is not None,
-        "kind": kind_of(s),
+        "kind": kind_of(s, is_shadowed=history.is_shadowed),
         "members": len(s.members),
         "tasks": len(s.holder),
         "generation": s.generation,

@@ -77,7 +77,13 @@ class Frame:
 
 def frame(history: History, moment: Moment, snapshot: GroupSnapshot) -> Frame:
     """The frame of one moment of a group; `snapshot` is its record, decoded."""
-    return frame_of(snapshot, moment.at_ms, history.peaks, number=moment.number)
+    return frame_of(
+        snapshot,
+        moment.at_ms,
+        history.peaks,
+        number=moment.number,
+        is_shadowed=history.is_shadowed,
+    )
 
 
 def frame_of(
@@ -86,6 +92,7 @@ def frame_of(
     peaks: dict[tuple[int, int], int],
     *,
     number: int = -1,
+    is_shadowed: bool = False,
 ) -> Frame:
     """The frame of a record.
 
@@ -94,6 +101,7 @@ def frame_of(
         at_ms: when it was written, epoch milliseconds.
         peaks: (task, slot) → largest lag that its learner had; how full it is drawn follows.
         number: of the moment; -1 = it is none.
+        is_shadowed: Kafka coordinates the group.
     """
     s = snapshot
     rows = np.column_stack((s.holder, s.target, s.destination, s.revoking.astype(np.int32))).astype(
@@ -108,19 +116,21 @@ def frame_of(
         "assignor": text(s.assignor),
         "cause": text(s.cause, CAUSE_CHARS_MAX),
         "quarantined": s.quarantine is not None,
-        "kind": kind_of(s),
+        "kind": kind_of(s, is_shadowed=is_shadowed),
         "units": units_of(s),
     }
     members = {m.slot: member_row(m) for m in s.members}
     return Frame(head, rows, members, _copies(s, peaks))
 
 
-def kind_of(snapshot: GroupSnapshot) -> str:
-    """``governed`` for a group of Kafka's own clients that `muster adopt` leads, else ``native``.
+def kind_of(snapshot: GroupSnapshot, *, is_shadowed: bool = False) -> str:
+    """What coordinates a group's members.
 
-    Its members carry a tag that says so. A group that `muster shadow` only looks at is not
-    published, so it is not among the console's groups.
+    ``shadowed``: Kafka, and muster only looks at it (`shadowed.py`). ``governed``: Kafka's protocol
+    with `muster adopt` as its leader; its members carry a tag that says so. ``native``: muster.
     """
+    if is_shadowed:
+        return "shadowed"
     is_governed = any(GOVERNED in member.tags for member in snapshot.members)
     return "governed" if is_governed else "native"
 

@@ -94,6 +94,7 @@ class History:
 
     Attributes:
         group: its id.
+        is_shadowed: Kafka coordinates it; muster only looks at it.
         newest: its newest record, decoded; None = none yet, or the group is gone.
         moments: the records that are kept, oldest first.
         rounds: the generations that are kept, oldest first.
@@ -101,8 +102,9 @@ class History:
         peaks: (task index, slot) → largest lag that its learner had.
     """
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, *, is_shadowed: bool = False) -> None:
         self.group = group
+        self.is_shadowed = is_shadowed
         self.newest: GroupSnapshot | None = None
         self.moments: deque[Moment] = deque()
         self.rounds: deque[Round] = deque(maxlen=ROUNDS_MAX)

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from muster.console.frames import Frame, frame_of, text, units_of
-from muster.documents.units import parse_tasks
+from muster.documents.units import parse_tasks, tasks_json
 from muster.errors import BadInput
 from muster.output import shown
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
-from muster.protocol.tasks import IntArray, TaskTable
+from muster.protocol.tasks import WEIGHT_MAX, Connector, IntArray, TaskTable
 from muster.whatif import planned, present
 
 Json: TypeAlias = dict[str, Any]
@@ -36,6 +36,7 @@ class Question:
         add: members, as in a problem file of `muster assign`.
         capacity: member id → another capacity.
         config: settings by Kafka's name.
+        weights: unit → another weight of each of its tasks.
         assignor: another one; None = the group's.
         tasks: the group's whole new list of tasks, as in a problem file; None = as it is.
     """
@@ -44,6 +45,7 @@ class Question:
     add: tuple[Json, ...] = ()
     capacity: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
     assignor: str | None = None
     tasks: object = None
 
@@ -51,8 +53,8 @@ class Question:
 def question(fields: Sequence[tuple[str, str]]) -> Question:
     """Read a question from the fields of a form.
 
-    ``remove``, ``add`` (a member id, or JSON of a member), ``capacity`` (ID=N) and ``config`` (K=V)
-    may be repeated; ``assignor`` is given once.
+    ``remove``, ``add`` (a member id, or JSON of a member), ``capacity`` (ID=N), ``weight`` (UNIT=N)
+    and ``config`` (K=V) may be repeated; ``assignor`` is given once.
 
     Raises:
         BadInput: a field is malformed.
@@ -61,6 +63,7 @@ def question(fields: Sequence[tuple[str, str]]) -> Question:
     add: list[Json] = []
     capacity: dict[str, int] = {}
     config: dict[str, str] = {}
+    weights: dict[str, float] = {}
     assignor = None
     for name, value in fields:
         if not value.strip():
@@ -74,6 +77,9 @@ def question(fields: Sequence[tuple[str, str]]) -> Question:
             if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
                 raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
             capacity[member] = int(number[:9])
+        elif name == "weight":
+            unit, weight = _pair(value, "weight")
+            weights[unit] = _weight(unit, weight)
         elif name == "config":
             key, setting = _pair(value, "setting")
             config[key.strip()] = setting.strip()
@@ -81,11 +87,22 @@ def question(fields: Sequence[tuple[str, str]]) -> Question:
             assignor = value.strip()
     if len(add) > ADD_MAX:
         raise BadInput(f"{len(add)} members to add; expected at most {ADD_MAX}")
-    return Question(tuple(dict.fromkeys(remove)), tuple(add), capacity, config, assignor)
+    gone = tuple(dict.fromkeys(remove))
+    return Question(gone, tuple(add), capacity, config, weights, assignor)
+
+
+def _weight(unit: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= WEIGHT_MAX:  # NaN too
+        raise BadInput(f"weight of {shown(unit)}: expected a number from 0 to {WEIGHT_MAX}")
+    return number
 
 
 def _pair(value: str, what: str) -> tuple[str, str]:
-    key, separator, right = value.rpartition("=") if what == "capacity" else value.partition("=")
+    key, separator, right = value.partition("=") if what == "setting" else value.rpartition("=")
     if not separator or not key:
         raise BadInput(f"{what} {shown(value)}: expected NAME=VALUE")
     return key, right
@@ -154,14 +171,43 @@ def _rejoining(snapshot: GroupSnapshot, name: str, capacity: int) -> Json:
     return row
 
 
-def plan_json(snapshot: GroupSnapshot, asked: Question, at_ms: int) -> Json:
+def weighed(snapshot: GroupSnapshot, asked: Question) -> Question:
+    """The question with its other weights written into the list of tasks.
+
+    Raises:
+        BadInput: the group has no such unit.
+    """
+    if not asked.weights:
+        return asked
+    units = {unit.name: unit for unit in snapshot.tasks}
+    for name, weight in asked.weights.items():
+        if name not in units:
+            raise BadInput(f"weight: the group has no tasks {shown(name)}")
+        unit = units[name]
+        units[name] = (
+            replace(unit, weight=weight)
+            if isinstance(unit, Connector)
+            else replace(unit, weight=weight, weights=None)
+        )
+    return replace(asked, tasks=tasks_json(tuple(units.values())))
+
+
+def plan_json(
+    snapshot: GroupSnapshot, asked: Question, at_ms: int, *, is_shadowed: bool = False
+) -> Json:
     """The plan for the page: moves, figures before and after, commands, and the map.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
     """
+    asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
     moves = plan["moves"]
+    warnings = [*plan.get("warnings", ())]
+    lines = commands(snapshot.group, asked, is_shadowed=is_shadowed)
+    if asked.weights and snapshot.sources:
+        lines = lines[:1]
+        warnings.append("topics of Kafka have their weights where the group's config declares them")
     return {
         "moves": [_shown(move) for move in moves[:MOVES_SHOWN]],
         "left_out": max(len(moves) - MOVES_SHOWN, 0),
@@ -169,8 +215,8 @@ def plan_json(snapshot: GroupSnapshot, asked: Question, at_ms: int) -> Json:
         "unassigned": len(plan["unassigned"]),
         "before": present(snapshot),
         "after": plan["score"],
-        "warnings": [text(warning, 400) for warning in plan.get("warnings", ())],
-        "commands": commands(snapshot.group, asked),
+        "warnings": [text(warning, 400) for warning in warnings],
+        "commands": lines,
         "frame": overlay(snapshot, asked, plan, at_ms).whole,
     }
 
@@ -227,31 +273,39 @@ def _tasks(snapshot: GroupSnapshot, asked: Question) -> tuple[TaskTable, IntArra
     return table, rows
 
 
-def commands(group: str, asked: Question) -> list[str]:
-    """The commands that show the same plan, and those that do it."""
+def commands(group: str, asked: Question, *, is_shadowed: bool = False) -> list[str]:
+    """The commands that show the same plan, and those that do it.
+
+    A group that muster only looks at has the first kind alone.
+    """
     named = ["--group", group]
-    plan = ["muster", "plan", *named]
+    plan = ["muster", "shadow" if is_shadowed else "plan", *named]
     for name in (*asked.remove, *asked.capacity):
         plan += ["--remove-member", name]
     for key, value in asked.config.items():
         plan += ["--config", f"{key}={value}"]
     if asked.assignor:
         plan += ["--assignor", asked.assignor]
-    lines = [shlex.join(plan)] if not (asked.add or asked.capacity) else []
+    told = ""
+    if asked.weights:
+        plan += ["--tasks", "-"]
+        told = f"echo {shlex.quote(json.dumps(asked.tasks, ensure_ascii=False))} | "
+    lines = [] if asked.add or asked.capacity else [told + shlex.join(plan)]
+    if is_shadowed:
+        return [] if asked.weights else lines  # `muster shadow` takes no tasks: they are Kafka's
     lines += [shlex.join(["muster", "drain", *named, "--member", name]) for name in asked.remove]
     setting = [word for k, v in asked.config.items() for word in ("--config", f"{k}={v}")]
     if asked.assignor:
         setting = ["--assignor", asked.assignor, *setting]
+    if asked.weights:
+        setting += ["--tasks", "-"]
     if setting:
-        lines.append(shlex.join(["muster", "config", "set", *named, *setting]))
-    for row in asked.add:
-        words = ["muster", "worker", *named, "--member-id", str(row["id"])]
-        if row.get("rack"):
-            words += ["--rack", str(row["rack"])]
-        if row.get("capacity", 1) != 1:
-            words += ["--capacity", str(row["capacity"])]
-        lines.append(shlex.join([*words, "--exec", "./process-partition {task}"]))
-    for name, number in asked.capacity.items():
-        words = ["muster", "worker", *named, "--member-id", name, "--capacity", str(number)]
+        lines.append(told + shlex.join(["muster", "config", "set", *named, *setting]))
+    members = [(str(row["id"]), row.get("rack"), row.get("capacity", 1)) for row in asked.add]
+    members += [(name, None, number) for name, number in asked.capacity.items()]
+    for name, rack, capacity in members:
+        words = ["muster", "worker", *named, "--member-id", name]
+        words += ["--rack", str(rack)] if rack else []
+        words += ["--capacity", str(capacity)] if capacity != 1 else []
         lines.append(shlex.join([*words, "--exec", "./process-partition {task}"]))
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -53,6 +54,40 @@ def listen(place: Place) -> socket.socket:
     return bound
 
 
+def check_certificate(place: Place) -> None:
+    """Fail before anything starts if the certificate and its key are not a pair that can serve.
+
+    Raises:
+        BadInput: a file cannot be read, is not PEM, has a passphrase, or the key is of another
+            certificate.
+    """
+    if place.certificate is None or place.key is None:
+        return
+    for option, path in (("--tls-cert", place.certificate), ("--tls-key", place.key)):
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise BadInput(f"{option} {path}: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    asked: list[bool] = []
+
+    def passphrase() -> str:
+        asked.append(True)  # without this function, OpenSSL would wait for the terminal
+        return ""
+
+    try:
+        context.load_cert_chain(place.certificate, place.key, passphrase)
+    except ssl.SSLError as error:
+        if asked:
+            why = "expected a key without a passphrase"
+        elif error.reason == "KEY_VALUES_MISMATCH":
+            why = f"expected the key of the certificate {place.certificate}"
+        else:
+            why = f"expected PEM files of a key and its certificate, {place.certificate}"
+        raise BadInput(f"--tls-key {place.key}: {why}") from None
+
+
 def address(place: Place, bound: socket.socket) -> str:
     """The URL to open."""
     host, port = bound.getsockname()[:2]
@@ -72,7 +107,7 @@ class Console:
         place: where it listens.
 
     Raises:
-        BadInput: it cannot listen there.
+        BadInput: it cannot listen there, or its certificate cannot be used.
 
     Attributes:
         url: where to look.
@@ -86,6 +121,7 @@ class Console:
         access: Access,
         place: Place,
     ) -> None:
+        check_certificate(place)
         self._socket = listen(place)
         self.url = address(place, self._socket)
         self._reader = reader

@@ -24,6 +24,8 @@ from muster.published.snapshots import is_deleted
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes of records that are kept of all groups together."""
+SHADOWED = "kafka:"
+"""The prefix under which Kafka's own groups are kept (`shadowed.py`); no topic has a colon."""
 LETTERS_MAX = 500
 """Most dead letters kept of each prefix."""
 LETTER_BYTES_MAX = 16 * 1024
@@ -131,7 +133,9 @@ class Store:
                     history.forget()
             else:
                 if history is None:
-                    history = self._groups[key] = History(record.group)
+                    history = self._groups[key] = History(
+                        record.group, is_shadowed=prefix == SHADOWED
+                    )
                 before = history.held_bytes
                 if not history.take(record, at_ms, value):
                     return

@@ -308,7 +308,9 @@ def round_json(each: Round, now_ms: int) -> Json:
     }
 
 
-def generation_json(history: History, generation: int, now_ms: int, most: int = 500) -> Json | None:
+def generation_with_moves(
+    history: History, generation: int, now_ms: int, most: int = 500
+) -> Json | None:
     """A generation with its moves; None = it is not kept."""
     each = history.round_of(generation)
     last = None if each is None else history.moment(each.last)

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from muster.console.store import GroupKey
+from muster.console.store import SHADOWED, GroupKey
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput, NotFound
 from muster.kafka.settings import ClientSettings
@@ -58,7 +58,7 @@ class Writes:
             NotFound: no such member.
             Unreachable, Refused, NoTopics: as `append`.
         """
-        asked = self._asked("drain", body)
+        asked = self._asked("drain", key, body)
         member, on = asked.get("member"), asked.get("on")
         if not isinstance(member, str) or not isinstance(on, bool):
             raise BadInput("expected a member and whether it is drained")
@@ -85,7 +85,7 @@ class Writes:
             BadInput, ConfigError: it is not allowed, not confirmed, or malformed.
             Unreachable, Refused, NoTopics: as `append`.
         """
-        asked = self._asked("config", body)
+        asked = self._asked("config", key, body)
         config, assignor = asked.get("config", {}), asked.get("assignor")
         if not isinstance(config, dict) or not all(isinstance(v, str) for v in config.values()):
             raise BadInput("expected settings as texts")
@@ -99,7 +99,9 @@ class Writes:
         _log.info("config", group=key.group, config=config, assignor=assignor, by=author(user))
         return f"{key.group}: configured"
 
-    def _asked(self, what: str, body: bytes) -> Mapping[str, Any]:
+    def _asked(self, what: str, key: GroupKey, body: bytes) -> Mapping[str, Any]:
+        if key.prefix == SHADOWED:
+            raise BadInput("Kafka coordinates this group; muster only looks at it")
         if what not in self.allow:
             raise BadInput(f"this console only reads; start it with --allow {what}")
         try:

@@ -15,9 +15,9 @@ batch uses it (`state.outcome`), so what this batch publishes does not depend on
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
@@ -28,7 +28,7 @@ from muster import plugins
 from muster.assignor.model import Assignor
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Event, Heartbeat, Refused, Tick
+from muster.protocol.events import Event, Heartbeat, Refused, Taken, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
@@ -313,11 +313,31 @@ def written(
     since_ms: int | None = None,
 ) -> list[Row]:
     """Rows of records and of the inbox's dead letters; `budget` limits the dead letters."""
-    letters = [*(r for r in records if isinstance(r, Rejected)), *inbox.rejected]
+    records = list(records)
+    refused = [r for r in records if isinstance(r, Rejected)]
+    letters = [*_with_bytes(refused, inbox.events), *inbox.rejected]
     others = (r for r in records if not isinstance(r, Rejected))
     admitted = budget.admitted(inbox.prefix, letters)
     published = [*others, *admitted]
     return outbox.rows(inbox.prefix, published, publisher.partitions, turn=turn, since_ms=since_ms)
+
+
+def _with_bytes(letters: Sequence[Rejected], events: Iterable[Taken]) -> list[Rejected]:
+    """The letters with the bytes of the events that they refuse: the state knows no bytes."""
+    bare = {letter.origin: letter for letter in letters if not letter.value}
+    if not bare:
+        return [*letters]
+    found = {
+        event.origin: codec.encode(event)
+        for event in events
+        if not isinstance(event, Refused) and event.origin in bare
+    }
+    return [
+        replace(letter, key=found[letter.origin].key, value=found[letter.origin].value or b"")
+        if letter.origin in found and not letter.value
+        else letter
+        for letter in letters
+    ]
 
 
 def _is_forgotten(group: Group) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.console import browser as browsers
 from support.console.browser import NARROW, WIDE, page, serious
+from support.console.pages import members, moves, shows, text
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 from support.repository.sources import ROOT
@@ -26,7 +27,7 @@ from muster.simulation.world import BEGINNING_MS
 from muster.whatif import planned
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -87,29 +88,6 @@ def busy() -> Iterator[str]:
     play(store, stuck, name="invoices", shift_ms=now_ms - 520_000)
     with served(store, writes=may("drain", "config")) as url:
         yield url
-
-
-def text(opened: Page, selector: str) -> str:
-    """The text of an element."""
-    return opened.locator(selector).inner_text()
-
-
-def shows(opened: Page, selector: str, said: str) -> None:
-    """Wait until an element has a text."""
-    opened.wait_for_function(
-        "([selector, said]) => document.querySelector(selector)?.innerText.includes(said)",
-        arg=[selector, said],
-    )
-
-
-def members(opened: Page) -> dict[str, str]:
-    """Member → its active tasks, from the table beside the map."""
-    if not opened.locator("#as-table[open]").count():
-        opened.click("#as-table summary")
-        opened.wait_for_selector("#table-holder tbody tr")
-    rows = opened.locator("#table-holder tbody tr")
-    cells = rows.evaluate_all("rows => rows.map(row => [...row.cells].map(cell => cell.innerText))")
-    return {row[0]: row[3] for row in cells}
 
 
 def test_a_join_a_drain_and_a_kill_are_seen_at_once(browser: Browser) -> None:
@@ -190,11 +168,7 @@ def test_what_if_is_the_plan_of_the_command_line(browser: Browser) -> None:
         opened.goto(f"{url}group?g=g&member=W2")
         opened.click("text=What if it goes?")
         shows(opened, "#plan-count", f"{len(plan['moves'])} tasks and copies move")
-        moves = opened.locator("#plan-answer .move").evaluate_all(
-            "all => all.map(move => [...move.querySelectorAll('.move-head > *, .reason')]"
-            ".map(part => part.textContent))"
-        )
-        assert moves == [
+        assert moves(opened) == [
             [m["task"], f"{m['from']} → {m['to']}", m["reason"]] for m in plan["moves"]
         ]
         assert "muster drain --group g --member W2" in text(opened, "#plan-answer")

@@ -7,22 +7,32 @@ import gzip
 import http.client
 import json
 import re
+import socket
+import struct
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import bcrypt
+import numpy as np
+import psutil
 import pytest
-from support.console.played import PREFIX, demo_life, play
+from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 from support.suite.waiting import until
 
 from muster.console.guard import Access, Passwords, networks
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput
+from muster.output import wall_ms
+from muster.protocol.codec import encode
 
 HOSTILE = '<img src=x onerror="alert(1)">\u05d0' + "y" * 200
+
+RECORDS = 100
 
 
 class Answer(NamedTuple):
@@ -298,16 +308,42 @@ def test_the_list_is_sent_and_then_only_what_differs() -> None:
         connection.close()
 
 
-def test_a_page_that_reads_nothing_slows_no_other_down() -> None:
-    """A browser that stops reading: the store takes records, and another page is live."""
+def broken(url: str, path: str) -> Iterator[socket.socket]:
+    """Browsers that misbehave: one reads nothing, one sends half a request, one hangs up."""
+    place = urllib.parse.urlsplit(url)
+    request = f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
+    for sent, hangs_up in ((request, False), (request[:20], False), (request, True)):
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        made.connect((place.hostname, place.port))
+        made.sendall(sent)
+        if hangs_up:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            made.close()  # with a reset, as a browser that was killed
+        else:
+            yield made
+
+
+def test_slow_and_broken_browsers_slow_nothing_down() -> None:
+    """Twenty of them are there: another page shows the newest record, and nothing piles up."""
     store = Store([PREFIX])
-    group = LiveGroup(store, {**demo_life(), "until_ms": 9_000})
-    with served(store) as url:
-        stuck, _ = stream(url, "/events/group?g=orders")
-        for number in range(4):
-            play(store, demo_life(), name=f"g{number}")
-        group.happen({"join": {"id": "W8"}})
+    tasks = [{"subtopology": "0", "partitions": 4_000}]
+    LiveGroup(store, scenario(tasks, fleet_of(3), until_ms=9_000))
+    with served(store) as url, ExitStack() as stack:
+        for _ in range(10):
+            for each in broken(url, "/events/group?g=orders"):
+                stack.enter_context(each)
         live, news = stream(url, "/events/group?g=orders")
-        assert any(row[0] == "W8" for row in next(news)["members"].values())
-        stuck.close()
-        live.close()
+        stack.callback(live.close)
+        next(news)
+        before = psutil.Process().memory_info().rss
+        record, at_ms = store.histories()[0][1].newest, wall_ms()
+        assert record is not None
+        for number in range(RECORDS):
+            named = replace(record, cause=f"cause {number}", holder=np.roll(record.holder, number))
+            store.take(PREFIX, named, at_ms + number, encode(named).value or b"")
+        seen = next(news)
+        while seen.get("head", {}).get("cause") != f"cause {RECORDS - 1}":
+            seen = next(news)
+        grown = psutil.Process().memory_info().rss - before
+        assert grown < 60_000_000, f"{grown:,} bytes more for {RECORDS} records of 4,000 tasks"

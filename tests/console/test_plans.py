@@ -89,6 +89,29 @@ def test_another_capacity_keeps_what_the_member_has() -> None:
     assert {m["to"] for m in plan["moves"]} == {"W1"}
 
 
+def test_another_weight_is_another_list_of_tasks() -> None:
+    """Two units: heavier tasks of one spread anew; the command carries the whole list."""
+    units = [{"subtopology": "0", "partitions": 4}, {"subtopology": "1", "partitions": 5}]
+    two = newest(scenario(units, [*fleet_of(3)], until_ms=5_000))
+    heavy = [units[0], {**units[1], "weight": 2.5}]
+    shown = plan_json(two, question([("weight", "1=2.5")]), 0)
+    plan = planned(two, tasks=heavy)
+    assert [m["task"] for m in shown["moves"]] == [m["task"] for m in plan["moves"]]
+    assert shown["after"] == plan["score"]
+    told = f"echo '{json.dumps(heavy)}' | muster"
+    assert shown["commands"] == [
+        f"{told} plan --group g --tasks -",
+        f"{told} config set --group g --tasks -",
+    ]
+    assert plan_json(two, question([("weight", "1=2")]), 0, is_shadowed=True)["commands"] == []
+
+
+def test_a_group_that_is_only_looked_at_has_the_command_that_looks() -> None:
+    """Kafka coordinates it: nothing of muster's could change it."""
+    asked = question([("remove", "W1")])
+    assert commands("g", asked, is_shadowed=True) == ["muster shadow --group g --remove-member W1"]
+
+
 def test_figures_before_are_those_of_the_group_as_it_is() -> None:
     """A group with 4, 4 and 0 tasks has a difference of 4 before, and less after."""
     uneven = newest(
@@ -116,6 +139,10 @@ def test_figures_before_are_those_of_the_group_as_it_is() -> None:
         ([("capacity", "W1=0")], BadInput),
         ([("capacity", "W1=x")], BadInput),
         ([("capacity", "W7=2")], BadInput),
+        ([("weight", "0=-1")], BadInput),
+        ([("weight", "0=nan")], BadInput),
+        ([("weight", "0")], BadInput),
+        ([("weight", "9=2")], BadInput),
         ([("add", '{"id": ')], BadInput),
         ([("add", '{"name": "W9"}')], BadInput),
         ([("add", "W1")], BadInput),

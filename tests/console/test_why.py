@@ -11,7 +11,7 @@ from support.state.snapshots import orders
 
 from muster.console.history import History
 from muster.console.store import GroupKey, Store
-from muster.console.why import Why, generation_json, task_json
+from muster.console.why import Why, generation_with_moves, task_json
 from muster.protocol.codec import encode
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, Quarantine
@@ -158,11 +158,11 @@ def test_as_it_was_later_moves_are_not_known() -> None:
 def test_a_generation_lists_its_moves() -> None:
     """Its moves with reasons, at most as many as asked for; unknown ones are None."""
     history = played(demo_life())
-    found = generation_json(history, 4, BEGIN_MS, most=3)
+    found = generation_with_moves(history, 4, BEGIN_MS, most=3)
     assert found is not None
     assert [(m["from"], m["reason"]) for m in found["shown"]] == [("W3", "W3 expired")] * 3
     assert found["left_out"] == 1
-    assert generation_json(history, 99, BEGIN_MS) is None
+    assert generation_with_moves(history, 99, BEGIN_MS) is None
     assert task_json(history, history.moments[-1], "9_9", BEGIN_MS) is None
 
 

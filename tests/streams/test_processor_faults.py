@@ -21,8 +21,10 @@ from support.streams.operator import (
 )
 
 from muster import plugins
+from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Tick
+from muster.protocol.events import Drain, Tick
+from muster.protocol.ids import MemberId
 from muster.protocol.parts import parts
 from muster.protocol.records import (
     GroupSnapshot,
@@ -224,3 +226,14 @@ def test_a_group_that_is_not_stored_may_have_had_a_coordinator() -> None:
         operator = Operator(unverified_until_ms=2_000)
         (told,) = of_kind(operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment)
         assert (told.report, len(told.active)) == (asked, 0 if asked else 4)
+
+
+def test_a_refused_event_is_in_its_dead_letter() -> None:
+    """The state refuses a drain of a member that is not there: the letter carries the drain."""
+    operator = Operator()
+    operator.feed(1_000, join("m"))
+    drain = Drain(group=G, member=MemberId("absent"))
+    (letter,) = of_kind(operator.feed(1_001, drain), Rejected)
+    assert letter.reason == DeadLetter.UNKNOWN_MEMBER_ID
+    sent = codec.encode(drain)
+    assert (letter.key, letter.value) == (sent.key, sent.value)

@@ -99,6 +99,19 @@ const muster = {};
   muster.badge = (text, level) =>
     muster.el("span", { class: `badge ${LEVELS[level] ?? level}` }, text);
 
+  const KINDS = {
+    governed: "Members of Kafka's own protocol; muster adopt decides for them",
+    shadowed: "Kafka coordinates this group; muster only looks at it",
+  };
+
+  /** What coordinates a group's members, where it is not muster. */
+  muster.kindBadge = (kind) => {
+    if (!KINDS[kind]) return null;
+    const badge = muster.badge(kind, "info");
+    badge.title = KINDS[kind];
+    return badge;
+  };
+
   muster.stateLevel = (state) =>
     ({ Stable: "good", Empty: "info", Reconciling: "warn", Assigning: "warn" })[state] ?? "bad";
 

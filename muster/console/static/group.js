@@ -31,7 +31,7 @@
     const level = head.quarantined ? "bad" : muster.stateLevel(head.state);
     fill(by("state"),
       muster.badge(head.quarantined ? `${head.state}, quarantined` : head.state, level),
-      head.kind === "native" ? null : muster.badge(head.kind, "info"));
+      muster.kindBadge(head.kind));
     by("generation").textContent = `generation ${head.generation}`;
     by("cause").textContent = head.cause || "no cause yet";
     by("counts").textContent = [

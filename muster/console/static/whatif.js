@@ -20,10 +20,15 @@
       box.addEventListener("change", () => removed[box.checked ? "add" : "delete"](member.id));
       return el("label", { class: "check" }, box, ` ${member.id}`);
     }), members.length > 100 ? el("p", { class: "muted" }, `${members.length - 100} more: filter`) : null);
-    const list = by("plan-capacity-of");
+    choices(by("plan-capacity-of"), "no member's", live.sorted().map((member) => member.id));
+    choices(by("plan-weight-of"), "none", live.head.units.map(([name]) => name));
+  };
+
+  /** Fill a list of choices and keep what is chosen. */
+  const choices = (list, none, names) => {
     const kept = list.value;
-    fill(list, el("option", { value: "" }, "no member's"),
-      live.sorted().slice(0, 500).map((member) => el("option", { value: member.id }, member.id)));
+    fill(list, el("option", { value: "" }, none),
+      names.slice(0, 500).map((name) => el("option", { value: name }, name)));
     list.value = kept;
   };
 
@@ -40,8 +45,10 @@
       fields.push(["add", JSON.stringify(row)]);
       made += 1;
     }
-    const of = by("plan-capacity-of").value;
-    if (of && by("plan-capacity").value) fields.push(["capacity", `${of}=${by("plan-capacity").value}`]);
+    for (const name of ["capacity", "weight"]) {
+      const of = by(`plan-${name}-of`).value, value = by(`plan-${name}`).value;
+      if (of && value) fields.push([name, `${of}=${value}`]);
+    }
     for (const line of by("plan-config").value.split("\n")) {
       if (line.trim()) fields.push(["config", line.trim()]);
     }
@@ -108,7 +115,7 @@
     }));
     const assignor = fields.find(([name]) => name === "assignor")?.[1];
     const buttons = [];
-    if (allow.has("config") && (Object.keys(config).length || assignor)) {
+    if (allow.has("config") && live.head.kind !== "shadowed" && (Object.keys(config).length || assignor)) {
       const place = el("p", {});
       const button = el("button", {
         class: "danger",
@@ -137,7 +144,7 @@
         show();
       },
     }, "What if it goes?"));
-    if (allow.has("drain")) {
+    if (allow.has("drain") && state.head.kind !== "shadowed") {
       const on = !member.draining;
       place.append(el("button", {
         class: on ? "danger" : "",

@@ -25,11 +25,13 @@ from muster.simulation.world import BEGINNING_MS
 
 
 @contextmanager
-def served(store: Store, access: Access | None = None, **options: Any) -> Iterator[str]:
+def served(
+    store: Store, access: Access | None = None, place: Place | None = None, **options: Any
+) -> Iterator[str]:
     """A console that shows a store; gives its URL."""
     store.caught_up = True
     made = Options(client_settings("localhost:9092"), version="0.1.0", **options)
-    console = Console(store, nullcontext(), made, access or Access(), Place(port=0))
+    console = Console(store, nullcontext(), made, access or Access(), place or Place(port=0))
     with console.beside() as url:
         yield url
 
