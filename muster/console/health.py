@@ -26,7 +26,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 QUANTILES = (50, 95, 99)
 GAUGES = {
     "muster_rows_behind": "rows that wait to be read",
-    "muster_clock_overdue_seconds": "seconds that the wake-up which waits longest is past",
+    "muster_clock_overdue_seconds": "seconds by which the latest wake-up of the clock is overdue",
     "muster_batch_phase_seconds{triggerExecution}": "seconds of the newest micro-batch",
     "muster_state_bytes": "bytes of the state store",
 }

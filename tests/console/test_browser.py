@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.console import browser as browsers
 from support.console.browser import NARROW, WIDE, page, serious
+from support.console.kafka_groups import consumer, seen
 from support.console.pages import members, moves, shows, text
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
@@ -19,10 +21,14 @@ from support.suite.waiting import until
 from muster.console import writes
 from muster.console.plans import Question
 from muster.console.report import plan_html, report_html
+from muster.console.shadowed import Shown
 from muster.console.store import GroupKey, Store
 from muster.kafka.writer import Place
 from muster.output import wall_ms
+from muster.protocol.codec import encode
 from muster.protocol.events import Drain
+from muster.protocol.records import Quarantine
+from muster.protocol.tags import GOVERNED
 from muster.simulation.world import BEGINNING_MS
 from muster.whatif import planned
 
@@ -86,8 +92,29 @@ def busy() -> Iterator[str]:
         until_ms=520_000,
     )
     play(store, stuck, name="invoices", shift_ms=now_ms - 520_000)
+    led = scenario(
+        [{"subtopology": "parcels", "partitions": 8}],
+        fleet_of(2, tags=dict([GOVERNED])),
+        until_ms=60_000,
+    )
+    play(store, led, name="parcels", shift_ms=now_ms - 900_000)
+    looked_at = Shown(store)
+    looked_at.take(seen(wall_ms() - 600_000, consumer("A", 0, 1, 2, 3)))
+    looked_at.take(seen(wall_ms() - 200_000, consumer("A", 0, 1), consumer("B", 2, 3)))
+    ill(store, "returns", wall_ms() - 420_000)
     with served(store, writes=may("drain", "config")) as url:
         yield url
+
+
+def ill(store: Store, name: str, at_ms: int) -> None:
+    """A group that is quarantined since then: the doctor's findings name it."""
+    play(store, demo_life(), name=name, shift_ms=at_ms - BEGINNING_MS - 120_000)
+    history = store.history(GroupKey(PREFIX, name))
+    assert history is not None
+    assert history.newest is not None
+    why = Quarantine(at_ms, "its batch was killed twice: more memory than muster.group.bytes.max")
+    record = replace(history.newest, quarantine=why)
+    store.take(PREFIX, record, at_ms, encode(record).value or b"")
 
 
 def test_a_join_a_drain_and_a_kill_are_seen_at_once(browser: Browser) -> None:
@@ -139,6 +166,29 @@ def test_the_page_shows_the_group_as_it_was(browser: Browser, busy: str) -> None
         shows(opened, "#cause", "W1, W2, W3 joined")
         opened.click("#banner-live")
         shows(opened, "#generation", "generation 4")
+
+
+def test_groups_of_kafkas_protocol_are_marked(browser: Browser, busy: str) -> None:
+    """Governed and shadowed groups stand in the list; the page of a shadowed one writes nothing."""
+    with page(browser) as opened:
+        opened.goto(busy)
+        for group, mark in (("parcels", "governed"), ("shop", "shadowed")):
+            row = opened.locator("#rows tr", has_text=group)
+            row.locator("th .badge", has_text=mark).wait_for()
+        assert text(opened, "#rows tr:first-child th").startswith(
+            "returns"
+        )  # what is wrong is first
+        assert "is quarantined for 7 min" in text(opened, "#rows tr:first-child .wrong")
+        opened.fill("#search", "shadowed")
+        opened.locator("#rows a", has_text="shop").click()
+        shows(opened, "#counts", "2 members · 4 tasks · placed by Kafka")
+        opened.click("#back")
+        shows(opened, "#cause", "first seen; placed by range")
+        opened.click("#banner-live")
+        opened.goto(f"{opened.url}&member=B")
+        opened.click("text=What if it goes?")
+        shows(opened, "#plan-answer", "muster shadow --group shop --remove-member B")
+        assert opened.locator("button.danger:visible").count() == 0
 
 
 def test_every_task_member_and_generation_has_an_address(browser: Browser, busy: str) -> None:

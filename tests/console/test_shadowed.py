@@ -7,6 +7,7 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+from support.console.kafka_groups import consumer, seen
 from support.console.played import PREFIX, demo_life, play
 from support.kafka.brokers import Topics
 from support.kafka.members import Consumers
@@ -20,31 +21,11 @@ from muster.console.shadowed import GROUPS_MAX, Shown
 from muster.console.store import SHADOWED, GroupKey, Store
 from muster.console.why import task_json
 from muster.console.writes import Writes
-from muster.discovery.topics import Topic
 from muster.errors import BadInput
-from muster.kafka.groups import Description, Kind, Listed, Member, Partition
+from muster.kafka.groups import Kind, Listed
 from muster.kafka.settings import client_settings
-from muster.shadow.look import Seen
 
 KEY = GroupKey(SHADOWED, "shop")
-
-
-def consumer(name: str, *numbers: int) -> Member:
-    """A consumer of `orders` with these partitions."""
-    return Member(
-        id=f"{name}-1",
-        instance_id=name,
-        client_id="app",
-        host="10.0.0.1",
-        topics=("orders",),
-        assigned=frozenset(Partition("orders", number) for number in numbers),
-    )
-
-
-def seen(at_ms: int, *members: Member, state: str = "Stable", name: str = "shop") -> Seen:
-    """The group `shop` as Kafka describes it: four partitions."""
-    described = Description(name, Kind.CLASSIC, state, "range", None, members)
-    return Seen(described, {"orders": Topic("orders", "id", ((),) * 4, (None,) * 4)}, at_ms=at_ms)
 
 
 def looked() -> tuple[Store, Shown]:

@@ -36,7 +36,7 @@
     const level = row.quarantined ? "bad" : muster.stateLevel(row.state);
     return el("tr", {},
       el("th", { scope: "row" },
-        el("a", { href: link }, row.name),
+        el("a", { href: link, title: row.name }, row.name),
         several && row.kind !== "shadowed" ? el("span", { class: "muted small" }, ` ${row.prefix}`) : null,
         muster.kindBadge(row.kind)),
       el("td", {}, muster.badge(row.quarantined ? "quarantined" : row.state, level)),

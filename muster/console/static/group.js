@@ -35,7 +35,8 @@
     by("generation").textContent = `generation ${head.generation}`;
     by("cause").textContent = head.cause || "no cause yet";
     by("counts").textContent = [
-      muster.count(shown.members.size, "member"), muster.count(shown.size, "task"), head.assignor,
+      muster.count(shown.members.size, "member"), muster.count(shown.size, "task"),
+      head.kind === "shadowed" ? "placed by Kafka" : head.assignor,
     ].join(" · ");
     const banner = by("banner");
     const isOld = number !== null && !plan;

@@ -17,7 +17,7 @@
     const rank = { fail: 0, warn: 1, skipped: 2, ok: 3 };
     const sorted = [...list].sort((a, b) => rank[a.level] - rank[b.level]);
     return el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Findings" },
-      el("table", {},
+      el("table", { class: "findings" },
         el("caption", { class: "unseen" }, "Findings"),
         el("thead", {}, el("tr", {}, ["Status", "Check", "Subject", "Finding"].map((name) =>
           el("th", { scope: "col" }, name)))),
@@ -37,10 +37,10 @@
       el("dl", { class: "facts" }, figures.gauges.map(([said, value]) =>
         [el("dt", {}, said), el("dd", {}, value.toLocaleString("en"))])),
       el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Times" },
-        el("table", {},
+        el("table", { class: "times" },
           el("caption", { class: "unseen" }, "Times since the job's start"),
           el("thead", {}, el("tr", {}, ["Since the job's start", "Count", "p50", "p95", "p99"]
-            .map((name) => el("th", { scope: "col" }, name)))),
+            .map((name, at) => el("th", { scope: "col", class: at ? "number" : "" }, name)))),
           el("tbody", {}, figures.times.map((each) => el("tr", {},
             el("th", { scope: "row" }, each.what),
             el("td", { class: "number" }, each.count.toLocaleString("en")),

@@ -353,10 +353,12 @@
 
     _label(pen, name, left, top, side, ink) {
       pen.fillStyle = ink;
-      const size = side >= 40 ? 12 : 10;
-      pen.font = `${size}px ${this.font}`;
+      for (const size of side >= 40 ? [12, 10, 9] : [10, 9]) {
+        pen.font = `${size}px ${this.font}`;
+        if (pen.measureText(name).width <= side - 3) break;
+      }
       pen.textAlign = "center";
-      pen.fillText(fit(pen, name, side - 4, true), left + side / 2, top + side / 2 + 0.5);
+      pen.fillText(fit(pen, name, side - 3, true), left + side / 2, top + side / 2 + 0.5);
       pen.textAlign = "left";
     }
 
