@@ -3,6 +3,7 @@
 "use strict";
 
 (() => {
+  const { box, fit, head, short, stripes } = muster.pen;
   const GAP = 4, CARD_GAP = 10, PAD = 8, HEADER = 40, RACK = 26;
   const SIZES = [46, 38, 31, 25, 20, 16, 12, 9];
   const LABELS_FROM = 24;
@@ -178,8 +179,10 @@
       const cells = [], racks = [];
       let y = 0;
       for (const { rack, members: inRack } of groups) {
-        const title = rack === null ? null : rack ? `rack ${rack}` : null;
-        if (title) racks.push({ name: `${title} · ${muster.count(inRack.length, "member")}`, x: 0, y: y + 13 });
+        const title = rack === null
+          ? `no owner · ${muster.count(held.get(inRack[0].slot).actives.length, "task")}`
+          : rack ? `rack ${rack} · ${muster.count(inRack.length, "member")}` : null;
+        if (title) racks.push({ name: title, x: 0, y: y + 13 });
         y += title ? RACK : 0;
         inRack.forEach(({ slot }, place) => {
           const at = { x: (place % perLine) * step, y: y + Math.floor(place / perLine) * step };
@@ -564,50 +567,6 @@
   };
 
   const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
-
-  const box = (pen, x, y, w, h, r) => {
-    pen.beginPath();
-    pen.roundRect(x, y, Math.max(w, 0), Math.max(h, 0), r);
-  };
-
-  const stripes = (pen, x, y, side, alpha) => {
-    pen.save();
-    pen.beginPath();
-    pen.rect(x, y, side, side);
-    pen.clip();
-    pen.globalAlpha = alpha;
-    pen.lineWidth = 2;
-    pen.strokeStyle = pen.fillStyle;
-    pen.beginPath();
-    for (let at = -side; at < side; at += 6) {
-      pen.moveTo(x + at, y + side);
-      pen.lineTo(x + at + side, y);
-    }
-    pen.stroke();
-    pen.restore();
-  };
-
-  const head = (pen, angle, x, y) => {
-    pen.beginPath();
-    pen.moveTo(x, y);
-    for (const turn of [-0.45, 0.45]) {
-      pen.lineTo(x - 9 * Math.cos(angle + turn), y - 9 * Math.sin(angle + turn));
-    }
-    pen.closePath();
-    pen.fill();
-  };
-
-  const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-  /** The text as far as it fits; of task ids the end, which tells them apart. */
-  const fit = (pen, text, width, keepsEnd = false) => {
-    let shown = short(text, 200);
-    if (pen.measureText(shown).width <= width) return shown;
-    while (shown.length > 1 && pen.measureText(`${shown}…`).width > width) {
-      shown = keepsEnd ? shown.slice(1) : shown.slice(0, -1);
-    }
-    return keepsEnd ? `…${shown}` : `${shown}…`;
-  };
 
   muster.OwnershipMap = OwnershipMap;
 })();
