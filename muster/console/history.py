@@ -110,6 +110,7 @@ class History:
         self.rounds: deque[Round] = deque(maxlen=ROUNDS_MAX)
         self.held_bytes = 0
         self.peaks: dict[tuple[int, int], int] = {}
+        self._latest: tuple[Moment, GroupSnapshot] | None = None
         self._debts = Debts()
         self._next = 0
 
@@ -128,6 +129,8 @@ class History:
         self._debts.take(Published(record, at_ms))
         moment = Moment(self._next, at_ms, record.generation, value, self._debts.only(record.group))
         self._next += 1
+        # Pages read without the lock: a reader that sees the moment must find its record.
+        self._latest = (moment, record)
         self.moments.append(moment)
         self.held_bytes += len(value)
         self._note_round(record, moment)
@@ -173,7 +176,7 @@ class History:
 
     def forget(self) -> None:
         """The group is gone: a tombstone was written for it."""
-        self.newest = None
+        self.newest = self._latest = None
         self.moments.clear()
         self.rounds.clear()
         self.peaks.clear()
@@ -195,8 +198,9 @@ class History:
 
     def snapshot(self, moment: Moment) -> GroupSnapshot:
         """The record of a moment, decoded."""
-        if self.newest is not None and self.moments and moment is self.moments[-1]:
-            return self.newest
+        latest = self._latest
+        if latest is not None and latest[0] is moment:
+            return latest[1]
         record = decode_record(TopicKind.GROUPS, key_of(self.group), moment.value)
         assert isinstance(record, GroupSnapshot)
         return record

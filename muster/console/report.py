@@ -36,7 +36,16 @@ MOVES_MAX = 300
 SAID_MAX = 40
 """Most tasks of one moment whose sentence is in the file."""
 NOTES_MAX = 12
-SCRIPTS = ("dom.js", "state.js", "pen.js", "map.js", "timeline.js", "tabs.js", "panels.js", "report.js")
+SCRIPTS = (
+    "dom.js",
+    "state.js",
+    "pen.js",
+    "map.js",
+    "timeline.js",
+    "tabs.js",
+    "panels.js",
+    "report.js",
+)
 
 
 class _Texts:

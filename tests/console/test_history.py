@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.state.snapshots import orders
 
 from muster.console import history as history_module
-from muster.console.history import History
+from muster.console.history import History, Moment
 from muster.console.store import GroupKey, Store
 from muster.kafka.reader import Row
 from muster.protocol.codec import encode
 from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupGone, Rejected
+from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
 from muster.simulation.world import BEGINNING_MS
 
 KEY = GroupKey(PREFIX, "g")
@@ -160,3 +161,22 @@ def test_rows_of_topics_are_read_as_records() -> None:
     assert [each.record.reason for each in store.letters("other")] == ["UNDECODABLE"]
     assert told == [(PREFIX, "orders"), ("other", "")]
     assert store.skipped == 1
+
+
+def test_a_page_that_reads_while_a_record_is_taken_sees_that_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A moment and its record appear together: a page would keep an older one as the newest."""
+    history = History("orders")
+    seen: list[int] = []
+    note = History._note_round
+
+    def noting(self: History, record: GroupSnapshot, moment: Moment) -> None:
+        seen.append(self.snapshot(self.moments[-1]).generation)
+        note(self, record, moment)
+
+    monkeypatch.setattr(History, "_note_round", noting)
+    for generation in (7, 8):
+        record = orders(generation)
+        history.take(record, 1_000 + generation, encode(record).value or b"")
+    assert seen == [7, 8]
