@@ -42,7 +42,7 @@ class Seat(Enum):
     """How a governor takes the seat of a group that has a leader."""
 
     TAKE = "take"
-    """Let each present leader leave until the seat is ours."""
+    """Let all members leave; they join again, and do not lead."""
     WAIT = "wait"
     """Join, and wait until the seat falls free."""
     STAND_BY = "stand by"
@@ -65,6 +65,8 @@ class Options:
         protocols: further assignor names that members offer.
         session_timeout_ms: after so long without heartbeats Kafka gives the seat to another member.
         answer_timeout_ms: how long the coordinator may take for a decision.
+        is_known: whether muster has had the group before. Its governor then reads the newest record
+            before it begins: the members of a governor that was killed keep their incarnations.
     """
 
     group: GroupId
@@ -78,6 +80,7 @@ class Options:
     protocols: tuple[str, ...] = ()
     session_timeout_ms: int = SESSION_MS
     answer_timeout_ms: int = ANSWER_MS
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

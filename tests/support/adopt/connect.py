@@ -215,7 +215,7 @@ class ConnectCluster:
             for (_, end, one), (begin, _, other) in zip(
                 sorted(rows), sorted(rows)[1:], strict=False
             ):
-                assert end <= begin or one == other, (job, sorted(rows))
+                assert end <= begin or one == other, "\n".join([job, *map(str, sorted(rows))])
 
     def story(self) -> str:
         """The last lines of every worker."""
