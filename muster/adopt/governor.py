@@ -49,6 +49,7 @@ from muster.adopt.model import (
     Topics,
     Watched,
     World,
+    error_of,
 )
 from muster.adopt.returning import LetGo, name_of
 from muster.adopt.said import Kind, Said
@@ -381,11 +382,22 @@ class Governor:
         """
         there = [each.member_id for each in answer.groups[0].members]
         others = [each for each in there if each != self._member]
+        rivals = [name for each in others if said.is_governor(name := name_of(each))]
+        if min(rivals, default=self._options.instance_id) < self._options.instance_id:
+            self._yield(now)
+            return
         self._let_go.add([each for each in others if not said.is_governor(name_of(each))], now)
         about = {"group": self._options.group}
         log.info("lets all members leave, to take the leader's seat", extra=about)
         self._to(State.EVICTING, None)
         self._ask(self._leave_of([(other, None) for other in others]))
+
+    def _yield(self, now: int) -> None:
+        """Another governor takes the seat at the same time: leave, and watch it."""
+        leave = self._leave_of([(self._member, self._options.instance_id)])
+        self._line.ask(leave, lambda _: None, self._options.session_timeout_ms)
+        self._member = ""
+        self._to(State.WATCHING, now + LOOK_MS)
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
         others = [row for row in rows if row.member_id != self._member]
@@ -419,7 +431,9 @@ class Governor:
             return
         weights = self._options.weights
         old = {unit.name: unit for unit in self._config.tasks}
-        units = tuple(_weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units)
+        units = tuple(
+            decide.weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units
+        )
         if self._options.kind is Kind.CONSUMER:
             # A topic that no present member reads stays while it may come back with one of them.
             there = {topic for member in self._said for topic in member.topics or ()}
@@ -581,19 +595,3 @@ class Governor:
     def _end(self, failure: MusterError | None) -> None:
         self.failure = failure
         self._to(State.ENDED, None)
-
-
-def error_of(answer: Message | Exception) -> Exception | None:
-    """The error that an answer of Kafka carries; None = it succeeded."""
-    if isinstance(answer, Exception):
-        return answer
-    if getattr(answer, "error_code", 0):
-        error: Exception = errors.for_code(answer.error_code)()
-        return error
-    return None
-
-
-def _weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
-    """The unit with the weight that the options or the configuration before give it."""
-    weight = weights.get(unit.name, old.weight if old is not None else None)
-    return unit if weight is None else replace(unit, weight=weight)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+import kafka.errors as errors
+
 from muster.adopt.said import SEAT_PREFIX, Kind
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
@@ -186,3 +188,13 @@ class Round:
     stops: int
     decided_ms: int
     by_coordinator: bool
+
+
+def error_of(answer: Message | Exception) -> Exception | None:
+    """The error that an answer of Kafka carries; None = it succeeded."""
+    if isinstance(answer, Exception):
+        return answer
+    if getattr(answer, "error_code", 0):
+        error: Exception = errors.for_code(answer.error_code)()
+        return error
+    return None

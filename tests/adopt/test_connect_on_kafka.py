@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -9,10 +10,12 @@ from support.adopt.connect import ConnectCluster
 from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
 
+from muster.cli.main import main
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-def test_pins_swap_and_drain(kafka, job, tmp_path):
+def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
     """Jobs go where pins say, move in two rounds, leave a drained worker; REST works all along."""
     with (
         ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
@@ -25,6 +28,11 @@ def test_pins_swap_and_drain(kafka, job, tmp_path):
         cluster.connector("b", 1)
         jobs = ("a", "a-0", "a-1", "b", "b-0")
         until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+
+        where = ("--bootstrap-server", kafka.address)
+        assert main(["shadow", "--group", cluster.group, "--format", "json", *where]) == 0
+        seen = json.loads(capsys.readouterr().out)
+        assert (seen["kind"], sum(m["tasks"] for m in seen["members"])) == ("connect", len(jobs))
 
         def adopt(name: str, pins: dict[str, str]):
             words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
