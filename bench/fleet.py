@@ -13,7 +13,9 @@ and every member its share:
 5. One joins, one leaves, 5 % leave and come back, the configuration changes (1 % more tasks).
 6. The job is killed (SIGKILL) and started again: until the next join is answered.
 
-With ``--busy`` the probes of 1 and 4 are repeated while another process computes on each core.
+With ``--together`` there is no topic on which members heartbeat apart: all heartbeats go through
+the query. With ``--busy`` the probes of 1 and 4 are repeated while another process computes on each
+core.
 
 Events are timed by a process of its own (`probe.py`). "tool" is the CPU of this process: all
 members together. For the whole run: tasks that two members ran at once (must be 0).
@@ -246,12 +248,15 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=4, help="of each topic (default: 4)")
     parser.add_argument("--quiet", type=float, default=30, help="seconds (default: 30)")
     parser.add_argument("--probes", type=int, default=120, help="events (default: 120)")
+    parser.add_argument(
+        "--together", action="store_true", help="without a topic of heartbeats: all in membership"
+    )
     parser.add_argument("--busy", action="store_true", help="also probe beside busy processes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     args.members = args.members or (1_000 if args.groups == 1 else EACH * args.groups)
     args.tasks = args.tasks or 10 * args.members
-    with Stage(partitions=args.partitions) as stage:
+    with Stage(partitions=args.partitions, apart=not args.together) as stage:
         trial = Trial(stage, args)
         trial.run()
     print(json.dumps(trial.found, indent=1) if args.json else table(args, trial.found))

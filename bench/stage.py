@@ -36,10 +36,18 @@ class Stage:
     Args:
         partitions: of each topic.
         properties: more settings of the broker.
+        apart: whether there is a topic on which members heartbeat apart.
     """
 
-    def __init__(self, partitions: int = 2, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        partitions: int = 2,
+        properties: Mapping[str, str] | None = None,
+        *,
+        apart: bool = True,
+    ) -> None:
         self._partitions = partitions
+        self._topics = [t for t in TOPICS if apart or t.kind is not TopicKind.HEARTBEATS]
         self._properties = properties
         self._stack = ExitStack()
 
@@ -56,7 +64,7 @@ class Stage:
         self.create(
             *(
                 NewTopic(t.name(), t.partitions or self._partitions, 1, config=dict(t.settings))
-                for t in TOPICS
+                for t in self._topics
             )
         )
         self.producer = Producer(self.clients.producer())

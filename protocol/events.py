@@ -247,11 +247,14 @@ class Tick:
     Attributes:
         published: the mark of the newest wake-up that the clock has read; None = none.
         cover: what the clock has heard of members that heartbeat apart; None = it does not listen.
+        refused: the heartbeats in the cover would have to be signed, and no clock checks that:
+            their members are as if `Refused`. Decided when the tick is read, never written.
     """
 
     group: GroupId
     published: Mark | None = None
     cover: Cover | None = None
+    refused: bool = False
     origin: Origin = NOWHERE
 
 

@@ -210,6 +210,21 @@ def refusal(event: Event) -> Refused | None:
     return Refused(group=event.group, member=event.member, origin=event.origin)
 
 
+def refused_heartbeats(tick: Tick, value: bytes | None, verifier: Verifier) -> Verdict | None:
+    """Why the heartbeats in a tick do not count; None = they do, or there are none.
+
+    No clock checks signatures of heartbeats, so members with keys write theirs to membership.
+
+    Args:
+        tick: an accepted tick.
+        value: the record's value.
+        verifier: of the group and the topic.
+    """
+    if tick.cover is None or not tick.cover.heard:
+        return None
+    return verifier.verdict(Caller.MEMBER, value, b"", tick.origin.at_ms)
+
+
 def sign(keyring: Keyring, group: str, caller: Caller, subject: Subject, now_ms: int) -> bytes:
     """The signature of a record.
 

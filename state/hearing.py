@@ -33,7 +33,10 @@ def take(draft: Draft, tick: Tick) -> None:
     if sessions.is_apart:
         span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
         sessions.cover(*span, deadlines.step_ms(draft))
-    if cover.heard:
+    if tick.refused:
+        for heard in cover.heard:
+            fencing.note_refused(draft, heard.member)
+    elif cover.heard:
         _hear(draft, cover, before_ms)
 
 

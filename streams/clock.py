@@ -283,7 +283,7 @@ class Clock(Loop):
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
         producer = Producer(settings, logger=KAFKA)
-        listener = Listener(self._clients, self._listened, self._heartbeats, producer)
+        listener = Listener(self._clients, self._prefixes, self._heartbeats, producer)
         try:
             self._assign(consumer)
             while not self._closing.is_set():
@@ -301,11 +301,6 @@ class Clock(Loop):
             producer.flush(1)
             consumer.close()
             listener.close()
-
-    @property
-    def _listened(self) -> tuple[str, ...]:
-        """The prefixes whose heartbeats are read: a clock does not check signatures."""
-        return self._prefixes if self._keys is None else ()
 
     def _wake(
         self, producer: Producer, listener: Listener, sleeper: Sleeper, published: Mark | None

@@ -26,7 +26,7 @@ from muster.assignor.model import Assignor
 from muster.kafka.reader import Row
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Event, GroupDeleted, Origin, Taken
+from muster.protocol.events import Event, GroupDeleted, Origin, Taken, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key, whole_key
 from muster.protocol.parts import Joiner
@@ -38,7 +38,13 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
-from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
+from muster.protocol.signing import (
+    Keyring,
+    Verifier,
+    caller_of,
+    refusal,
+    refused_heartbeats,
+)
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
@@ -140,6 +146,8 @@ def _believed(event: Event, item: Row, keyring: Keyring | None, guard: ReplayGua
     if item.signature and isinstance(event, ONCE):
         is_first = guard.is_first(item.signature, verifier.until_ms(item.signature))
         return event if is_first else None
+    if isinstance(event, Tick) and refused_heartbeats(event, item.value, verifier) is not None:
+        return replace(event, refused=True)
     return event
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Event, Heartbeat, Taken
+from muster.protocol.events import Event, Heartbeat, Taken, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
 from muster.protocol.signing import (
@@ -29,10 +29,13 @@ from muster.protocol.signing import (
     Verifier,
     caller_of,
     refusal,
+    refused_heartbeats,
 )
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")
+NAMES_MAX = 5
+"""Members that one dead letter names."""
 LETTERS_MAX = 20
 """Most dead letters about signatures for one group in one batch."""
 
@@ -95,6 +98,13 @@ class Gate:
             return None
         if self._doubted and isinstance(event, OF_MEMBERS):
             self._doubted.discard(event.member)
+        if isinstance(event, Tick):
+            verdict = refused_heartbeats(event, value, verifier)
+            if verdict is not None:
+                self._write(
+                    event, value, verdict._replace(message=_of_whom(event, verdict.message))
+                )
+                return replace(event, refused=True)
         return event
 
     @property
@@ -119,3 +129,10 @@ class Gate:
                     value=value or b"",
                 )
             )
+
+
+def _of_whom(tick: Tick, why: str) -> str:
+    """The message of the dead letter of a tick whose heartbeats are refused."""
+    members = [] if tick.cover is None else [heard.member for heard in tick.cover.heard]
+    more = f" and {len(members) - NAMES_MAX} more" if len(members) > NAMES_MAX else ""
+    return f"heartbeats of {', '.join(members[:NAMES_MAX])}{more} in this tick: {why}"

@@ -12,7 +12,7 @@ from support.state.story import GROUP, Story, beat, config, join, leave
 
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Mark, Tick
-from muster.protocol.records import GroupSnapshot, MemberAssignment, WakeUp
+from muster.protocol.records import Fault, GroupSnapshot, MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
 from muster.state.group import Group
 from muster.state.liveness import Liveness
@@ -286,3 +286,17 @@ def test_quiet_liveness_is_small(members: int) -> None:
     assert end < 2_000
     assert (sessions.last_ms == story.group.sessions.last_ms).all()
     assert [r for r in story.take(Tick(group=GROUP)).records if not isinstance(r, WakeUp)] == []
+
+
+def test_members_whose_heartbeats_are_refused_are_fenced() -> None:
+    """Their time goes on, but no heartbeat counts; one that is heard on membership stays."""
+    story, before_ms = two(), 0
+    faults = {}
+    for ms in range(1_000, 50_000, 1_000):
+        cover = Cover(START + before_ms, START + ms, tuple(heard(story, "W1", "W2")))
+        tick = Tick(group=GROUP, cover=cover, refused=True)
+        [mine] = heard(story, "W1")
+        step, before_ms = story.at(ms + 1).take(beat("W1", mine.digest), tick), ms
+        records = [r for r in step.records if isinstance(r, MemberAssignment)]
+        faults |= {r.member: r.fault for r in records if r.fault is not None}
+    assert faults == {"W2": Fault.FENCED_MEMBER_EPOCH}

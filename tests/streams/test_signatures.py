@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from muster.protocol import codec
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -103,6 +104,21 @@ def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
         assert [(r.origin, r.reason, r.key, r.value) for r in found.rejected] == [
             (event.origin, reason, b"g", codec.encode(event).value or b"") for event in events
         ]
+
+
+def test_heartbeats_apart_count_where_no_signature_is_required() -> None:
+    """Where one is, a signed tick counts, but not what it has heard."""
+    heard = tuple(Heard(name, 0, 1, 7) for name in ("m", "n", "o", "p", "q", "r"))
+    tick = Tick(group=G, cover=Cover(10, 900, heard), origin=at(1))
+    free = Keyring(keys=(KEY,), required=())
+    assert (opened(row(tick), ring=free).events, opened(row(tick), ring=free).rejected) == (
+        [tick],
+        [],
+    )
+    found = opened(row(tick), row(replace(tick, origin=at(2))))
+    assert found.events == [replace(t, refused=True) for t in (tick, replace(tick, origin=at(2)))]
+    assert {letter.reason for letter in found.rejected} == {"UNSIGNED"}
+    assert found.rejected[0].message.startswith("heartbeats of m, n, o, p, q and 1 more in this")
 
 
 def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
