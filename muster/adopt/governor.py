@@ -507,7 +507,10 @@ class Governor:
     def _answer(self, now: int) -> None:
         """The coordinator took too long: decide here."""
         joins = [self._join_event(member) for member in self._said]
-        target = decide.decided_here(self._snapshot, self._config, joins, self._bridge.holds())
+        holds = self._bridge.holds()
+        if not any(holds.values()):  # eager members say nothing: they had what they were given last
+            holds = {name: answer.assigned for name, answer in self._given.items()}
+        target = decide.decided_here(self._snapshot, self._config, joins, holds)
         self._answer_with(target, now, here=True)
 
     def _join_event(self, member: Said) -> Join:
