@@ -187,7 +187,7 @@ class Vigil(Loop):
 
     Attributes:
         over: set while it is this process' turn to claim; another thread may set it to wake
-            whoever waits.
+            the thread that waits.
     """
 
     def __init__(

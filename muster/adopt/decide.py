@@ -18,7 +18,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Join, Leave
 from muster.protocol.ids import Task
 from muster.protocol.records import GroupSnapshot
-from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable, Unit
 from muster.state.group import Group
 from muster.state.preview import preview
 
@@ -100,3 +100,9 @@ def unplaced(table: TaskTable, target: Mapping[str, TaskSet]) -> list[Task]:
     """Tasks that no member is to have."""
     placed = {task for tasks in target.values() for task in tasks}
     return [task for task in map(table.task, range(len(table))) if task not in placed]
+
+
+def weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
+    """The unit with the weight that the options or the configuration before give it."""
+    weight = weights.get(unit.name, old.weight if old is not None else None)
+    return unit if weight is None else replace(unit, weight=weight)

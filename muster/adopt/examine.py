@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from muster.adopt import said
@@ -15,6 +17,9 @@ from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.protocol.misspelt import there_are
 
+PATIENCE_S: Final = 20.0
+"""How long a Connect cluster may rebalance before its workers' names are given up."""
+PAUSE_S: Final = 0.25
 STREAMS_PROTOCOL = "stream"
 """Name of the assignor of Kafka Streams' classic groups."""
 _REFUSED: Mapping[groups.Kind, str] = {
@@ -38,11 +43,13 @@ class Found:
         kind: what its members are.
         members: their names in muster.
         protocol: the assignor its members share; empty = none yet.
+        is_moving: whether it rebalances; Kafka then says nothing of its members but their ids.
     """
 
     kind: Kind
     members: tuple[str, ...]
     protocol: str
+    is_moving: bool = False
 
 
 def examine(
@@ -72,7 +79,7 @@ def examine(
         for name in known:
             if there[name].kind in _REFUSED:
                 raise BadInput(f"group {name!r} {_REFUSED[there[name].kind]}")
-        described = {each.group: each for each in groups.describe_with(client, known)}
+        described = {each.group: each for each in _settled(client, known)}
     for name in names:
         if name not in described or not described[name].members:
             if fresh is None:
@@ -81,6 +88,21 @@ def examine(
         else:
             found[name] = _checked(described[name], own)
     return found
+
+
+def _settled(client: groups.Client, names: Sequence[str]) -> list[Description]:
+    """The groups, when Kafka says who their workers are: not while they rebalance."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        found = groups.describe_with(client, names)
+        moving = [each for each in found if each.kind is groups.Kind.CONNECT and _is_moving(each)]
+        if not moving or time.monotonic() >= until:
+            return found
+        time.sleep(PAUSE_S)
+
+
+def _is_moving(described: Description) -> bool:
+    return described.is_rebalancing and bool(described.members)
 
 
 def is_governed(clients: ClientSettings, group: str) -> bool:
@@ -126,7 +148,7 @@ def _checked(described: Description, own: str | None) -> Found:
         )
     kind = Kind.CONNECT if described.kind is groups.Kind.CONNECT else Kind.CONSUMER
     names = tuple(_name(member) for member in described.members if member.instance_id not in there)
-    return Found(kind, names, described.assignor)
+    return Found(kind, names, described.assignor, _is_moving(described))
 
 
 def _name(member: groups.Member) -> str:
@@ -150,6 +172,11 @@ def pins_of(pairs: Mapping[str, str], found: Found, group: str) -> dict[str, tup
             f"--pin: group {group!r} has consumers; connectors and their tasks are pinned"
         )
     pins: dict[str, list[str]] = {}
+    if pairs and found.is_moving:
+        raise BadInput(
+            f"--pin: group {group!r} rebalances, and Kafka does not say who its workers are; try"
+            " again when it is stable"
+        )
     for job, worker in pairs.items():
         name = urlsplit(worker).netloc if "//" in worker else worker.rstrip("/")
         if name not in found.members:

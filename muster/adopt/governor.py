@@ -6,9 +6,9 @@ of topics and connectors; None = time has passed. It asks and tells through `mod
 
     JOINING     JoinGroup is sent; the broker answers when all members have joined
     LOOKING     another member leads: who is there?
-    EVICTING    LeaveGroup is sent for the leader, or for all members
+    EVICTING    LeaveGroup is sent for all members
     DECIDING    the members are known; the coordinator is to decide, for at most the answer timeout
-    ANSWERING   SyncGroup is sent, with an answer for each member
+    ANSWERING   SyncGroup is sent; as the leader, with an answer for each member
     LEADING     heartbeats, until the group rebalances or the coordinator decides otherwise
     FOLLOWING   a member without partitions, until the seat falls free (`--wait`)
     WATCHING    not a member; looks whether the governor before it is gone (`--stand-by`)
@@ -49,7 +49,9 @@ from muster.adopt.model import (
     Topics,
     Watched,
     World,
+    error_of,
 )
+from muster.adopt.returning import LetGo, name_of
 from muster.adopt.said import Kind, Said
 from muster.adopt.writing import ConnectLeader
 from muster.errors import BadInput
@@ -73,8 +75,6 @@ LOOK_MS: Final = 1_000
 JOIN_MS: Final = 900_000
 """How long a JoinGroup may take: members may process for `max.poll.interval.ms` before."""
 FAREWELL_MS: Final = 5_000
-LEADERS_MAX: Final = 2
-"""So many leaders are let go one by one; then all members at once."""
 
 
 class Governor:
@@ -132,8 +132,10 @@ class Governor:
         self._asked = 0  # number of the newest request
         self._due_ms: int | None = None  # when the state needs something to be done
         self._joined_ms = 0
-        self._heard_ms = 0
-        self._evictions = 0
+        self._asked_ms = 0
+        self._heard_ms = 0  # when the newest request was sent that Kafka answered
+        self._let_go = LetGo()
+        self._missing = 0  # members that were let go and are not back
 
     def begin(self) -> None:
         """Take the seat, or watch who has it."""
@@ -220,7 +222,7 @@ class Governor:
     # --------------------------------------------------------------------------- Kafka's broker
 
     def _ask(self, request: Message, timeout_ms: int | None = None) -> None:
-        self._asked += 1
+        self._asked, self._asked_ms = self._asked + 1, self._clock()
         number = self._asked
 
         def done(message: Message | Exception) -> None:
@@ -279,15 +281,15 @@ class Governor:
         elif self.state is State.JOINING:
             self._on_joined(message, now)
         elif self.state is State.LOOKING:
-            self._evict_all(message)
+            self._evict(message, now)
         elif self.state is State.EVICTING:
             self._join_group()
         elif self.state is State.ANSWERING:
             self._on_synced(now)
         elif self.state in (State.LEADING, State.FOLLOWING):
-            self._heard_ms = now
+            self._heard_ms = self._asked_ms
             self._due_ms = now + BEAT_MS
-            if self.state is State.LEADING and self._waits_in_vain(now):
+            if self.state is State.LEADING and self._is_overdue(now):
                 self._join_group()
 
     def _on_error(self, error: Exception, message: Message | Exception, now: int) -> None:
@@ -354,68 +356,67 @@ class Governor:
     def _on_joined(self, answer: Message, now: int) -> None:
         self._member, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._leader = answer.protocol_name or "", answer.leader
-        self._heard_ms = self._joined_ms = now
+        self._heard_ms, self._joined_ms = self._asked_ms, now
         if answer.leader != answer.member_id:
-            self._follow_or_evict()
-        elif answer.skip_assignment:
-            self._join_group()  # we are back within our session: ask everybody, to know all
-        else:
-            self._evictions = 0
-            self._on_members(answer.members, now)
-
-    def _follow_or_evict(self) -> None:
-        """Another member leads: wait, or let it leave; it joins again by itself.
-
-        Who leads next is up to the broker. After a few leaders all members leave at once.
-        """
-        if self._options.seat is Seat.WAIT:
+            # Another member leads. Members that wait for its answer would not hear for a session
+            # that they were let go: first everybody gets the answer.
             self._to(State.ANSWERING, None)
             self._said, self._given = [], {}
             self._ask(self._sync([]))
-            return
-        self._evictions += 1
-        about = {"group": self._options.group}
-        if self._evictions <= LEADERS_MAX:
-            log.info("lets the leader %s leave, to take its seat", self._leader, extra=about)
-            self._to(State.EVICTING, None)
-            self._ask(self._leave_of([(self._leader, None)]))
-            return
-        log.info("lets all members leave, to take the leader's seat", extra=about)
+        elif answer.skip_assignment:
+            self._join_group()  # we are back within our session: ask everybody, to know all
+        else:
+            self._on_members(answer.members, now)
+
+    def _look(self) -> None:
         self._to(State.LOOKING, None)
         self._ask(
             DescribeGroupsRequest(groups=[self._options.group], include_authorized_operations=False)
         )
 
-    def _evict_all(self, message: Message) -> None:
-        others = [(m.member_id, None) for m in message.groups[0].members]
+    def _evict(self, answer: Message, now: int) -> None:
+        """Let all members leave; they join again by themselves.
+
+        The broker chooses who leads next. If only the leader left, another member would be next in
+        most groups, and would give on what the one before may still work on.
+        """
+        there = [each.member_id for each in answer.groups[0].members]
+        others = [each for each in there if each != self._member]
+        rivals = [name for each in others if said.is_governor(name := name_of(each))]
+        if min(rivals, default=self._options.instance_id) < self._options.instance_id:
+            self._yield(now)
+            return
+        self._let_go.add([each for each in others if not said.is_governor(name_of(each))], now)
+        about = {"group": self._options.group}
+        log.info("lets all members leave, to take the leader's seat", extra=about)
         self._to(State.EVICTING, None)
-        self._ask(self._leave_of([other for other in others if other[0] != self._member]))
+        self._ask(self._leave_of([(other, None) for other in others]))
+
+    def _yield(self, now: int) -> None:
+        """Another governor takes the seat at the same time: leave, and watch it."""
+        leave = self._leave_of([(self._member, self._options.instance_id)])
+        self._line.ask(leave, lambda _: None, self._options.session_timeout_ms)
+        self._member = ""
+        self._to(State.WATCHING, now + LOOK_MS)
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
-        self._said = self._read(rows)
+        others = [row for row in rows if row.member_id != self._member]
+        self._said = said.read_all(self._options.kind, others, self._options.group)
         topics = sorted({topic for member in self._said for topic in member.topics or ()})
         if self._options.kind is Kind.CONSUMER:
             self._world.needs(topics)
         self._declare(now)
+        if self._still_missing(now):
+            self._answer_with({m.name: m.owned for m in self._said}, now, here=False)
+            return
         self._send(self._bridge.joined(self._said, self._snapshot, now))
         self._to(State.DECIDING, now + self._options.answer_timeout_ms)
         self._decide(now)
 
-    def _read(self, rows: Sequence[Any]) -> list[Said]:
-        found: dict[str, Said] = {}
-        for row in rows:
-            if row.member_id == self._member or said.is_governor(row.group_instance_id):
-                continue
-            try:
-                metadata = bytes(row.metadata or b"")
-                each = said.read(self._options.kind, row.member_id, row.group_instance_id, metadata)
-            except ValueError as error:
-                log.error("%s; it gets nothing", error, extra={"group": self._options.group})
-                each = Said(row.member_id, said.printable(row.member_id), topics=())
-            if each.name in found:
-                each = replace(each, name=said.printable(each.id))
-            found[each.name] = each
-        return list(found.values())
+    def _still_missing(self, now: int) -> int:
+        """How many members that were let go to take the seat have not joined again."""
+        self._missing = self._let_go.missing([member.id for member in self._said], now)
+        return self._missing
 
     # ------------------------------------------------------------------------- what is decided
 
@@ -430,7 +431,9 @@ class Governor:
             return
         weights = self._options.weights
         old = {unit.name: unit for unit in self._config.tasks}
-        units = tuple(_weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units)
+        units = tuple(
+            decide.weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units
+        )
         if self._options.kind is Kind.CONSUMER:
             # A topic that no present member reads stays while it may come back with one of them.
             there = {topic for member in self._said for topic in member.topics or ()}
@@ -459,7 +462,7 @@ class Governor:
     def _on_decision(self, now: int) -> None:
         if self.state is State.DECIDING:
             self._decide(now)
-        elif self.state is State.LEADING and self._said:
+        elif self.state is State.LEADING and self._said and not self._missing:
             target = self._target()
             if target is None:
                 return
@@ -468,8 +471,14 @@ class Governor:
             else:
                 self._send(self._bridge.keeps(self._given, now))
 
-    def _waits_in_vain(self, now: int) -> bool:
-        """Whether there are other tasks for a while, and no coordinator says whose they are."""
+    def _is_overdue(self, now: int) -> bool:
+        """Whether a round is to begin that no decision asks for.
+
+        Members that were let go have had their time to return; or there are other tasks for a
+        while, and no coordinator says whose they are.
+        """
+        if self._missing:
+            return not self._still_missing(now)
         is_new = self._answered_units != self._config.tasks and bool(self._said)
         return is_new and now - self._declared_ms > self._options.answer_timeout_ms
 
@@ -498,7 +507,10 @@ class Governor:
     def _answer(self, now: int) -> None:
         """The coordinator took too long: decide here."""
         joins = [self._join_event(member) for member in self._said]
-        target = decide.decided_here(self._snapshot, self._config, joins, self._bridge.holds())
+        holds = self._bridge.holds()
+        if not any(holds.values()):  # eager members say nothing: they had what they were given last
+            holds = {name: answer.assigned for name, answer in self._given.items()}
+        target = decide.decided_here(self._snapshot, self._config, joins, holds)
         self._answer_with(target, now, here=True)
 
     def _join_event(self, member: Said) -> Join:
@@ -540,11 +552,14 @@ class Governor:
         )
 
     def _on_synced(self, now: int) -> None:
-        self._heard_ms = now
-        leads = self._leader == self._member
-        self._to(State.LEADING if leads else State.FOLLOWING, now + BEAT_MS)
-        if not leads:
+        self._heard_ms = self._asked_ms
+        if self._leader != self._member:
+            if self._options.seat is Seat.WAIT:
+                self._to(State.FOLLOWING, now + BEAT_MS)
+            else:
+                self._look()
             return
+        self._to(State.LEADING, now + BEAT_MS)
         self._send(self._bridge.answered(self._given, now))
         if self._here:
             self._send(self._bridge.tell(now))
@@ -574,6 +589,8 @@ class Governor:
         self._world.played(found)
 
     def _why(self) -> str:
+        if self._missing:
+            return f"{count_of(self._missing, 'member')} let go not back yet; nothing is given on"
         if self._here:
             return "no coordinator answered in time; decided here, told to the log"
         return self._snapshot.cause if self._snapshot is not None and self._said else "no members"
@@ -581,19 +598,3 @@ class Governor:
     def _end(self, failure: MusterError | None) -> None:
         self.failure = failure
         self._to(State.ENDED, None)
-
-
-def error_of(answer: Message | Exception) -> Exception | None:
-    """The error that an answer of Kafka carries; None = it succeeded."""
-    if isinstance(answer, Exception):
-        return answer
-    if getattr(answer, "error_code", 0):
-        error: Exception = errors.for_code(answer.error_code)()
-        return error
-    return None
-
-
-def _weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
-    """The unit with the weight that the options or the configuration before give it."""
-    weight = weights.get(unit.name, old.weight if old is not None else None)
-    return unit if weight is None else replace(unit, weight=weight)

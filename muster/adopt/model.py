@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
+import kafka.errors as errors
+
 from muster.adopt.said import SEAT_PREFIX, Kind
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
@@ -42,7 +44,7 @@ class Seat(Enum):
     """How a governor takes the seat of a group that has a leader."""
 
     TAKE = "take"
-    """Let each present leader leave until the seat is ours."""
+    """Let all members leave; they join again, and do not lead."""
     WAIT = "wait"
     """Join, and wait until the seat falls free."""
     STAND_BY = "stand by"
@@ -65,6 +67,8 @@ class Options:
         protocols: further assignor names that members offer.
         session_timeout_ms: after so long without heartbeats Kafka gives the seat to another member.
         answer_timeout_ms: how long the coordinator may take for a decision.
+        is_known: whether muster has had the group before. Its governor then reads the newest record
+            before it begins: the members of a governor that was killed keep their incarnations.
     """
 
     group: GroupId
@@ -78,6 +82,7 @@ class Options:
     protocols: tuple[str, ...] = ()
     session_timeout_ms: int = SESSION_MS
     answer_timeout_ms: int = ANSWER_MS
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +188,13 @@ class Round:
     stops: int
     decided_ms: int
     by_coordinator: bool
+
+
+def error_of(answer: Message | Exception) -> Exception | None:
+    """The error that an answer of Kafka carries; None = it succeeded."""
+    if isinstance(answer, Exception):
+        return answer
+    if getattr(answer, "error_code", 0):
+        error: Exception = errors.for_code(answer.error_code)()
+        return error
+    return None

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from muster.adopt.model import Jobs
+from muster.discovery import topics as discovery
+from muster.discovery.topics import Topic
 from muster.kafka.settings import ClientSettings
-from muster.protocol.tasks import RackLists, Subtopology
+from muster.protocol.tasks import Subtopology
 
 log = logging.getLogger("muster.adopt.kafka")
 
 LOOK_S: Final = 2.0
 """How often topics are looked at: new partitions are read a second or two after they were made."""
-TIMEOUT_S: Final = 10.0
+CLOSE_S: Final = 10.0
 
 
 class Partitions:
@@ -49,7 +51,7 @@ class Partitions:
         """Stop."""
         self._closing = True
         self._wake.set()
-        self._thread.join(TIMEOUT_S)
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         while not self._closing:
@@ -60,43 +62,17 @@ class Partitions:
             if self._closing or not topics:
                 continue
             try:
-                units = described(self._admin, topics)
+                found = discovery.topics(self._admin, topics)
             except (KafkaException, TimeoutError) as error:
                 log.info("topics cannot be looked at: %s", error)
                 continue
             for group, names in wanted.items():
-                jobs = Jobs(tuple(units[name] for name in names if name in units))
+                jobs = Jobs(tuple(_unit(found[name]) for name in names if name in found))
                 if self._told.get(group) != jobs and self._wanted.get(group) == names:
                     self._told[group] = jobs
                     self._posts[group](jobs)
 
 
-def described(admin: AdminClient, topics: Collection[str]) -> dict[str, Subtopology]:
-    """The topics that exist and may be described, by name.
-
-    Raises:
-        KafkaException, TimeoutError: no answer.
-    """
-    asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_S)
-    found: dict[str, Subtopology] = {}
-    for name, future in asked.items():
-        try:
-            told: Any = future.result(TIMEOUT_S)
-        except KafkaException as error:
-            if error.args[0].retriable():
-                raise
-            continue  # deleted, or not ours to see: its partitions cannot be given to anybody
-        partitions = sorted(told.partitions, key=lambda each: each.id)
-        found[name] = Subtopology(name, len(partitions), source_racks=_racks(partitions))
-    return found
-
-
-def _racks(partitions: Iterable[Any]) -> RackLists | None:
-    """Per partition the racks of its replicas; None if a broker has none."""
-    lists = []
-    for partition in partitions:
-        racks = [node.rack for node in partition.replicas]
-        if not all(racks):
-            return None
-        lists.append((tuple(sorted(set(racks))),))
-    return tuple(lists) or None
+def _unit(topic: Topic) -> Subtopology:
+    racks = tuple((row,) for row in topic.replica_racks) if topic.has_racks else None
+    return Subtopology(topic.name, topic.partitions, source_racks=racks)

@@ -13,11 +13,16 @@ from muster.adopt.log import Log
 from muster.adopt.model import Happening, Jobs, Options, Round, State, Stop, Watched
 from muster.adopt.wire import Line
 from muster.protocol.errors import MusterError
+from muster.protocol.records import GroupSnapshot
 from muster.worker.clock import boottime_ms
 
 log = logging.getLogger("muster.adopt")
 
 IDLE_S: Final = 1.0
+RECORD_MS: Final = 5_000
+"""How long the reader may take to read a group's records, before its governor begins."""
+QUIET_S: Final = 0.25
+"""After so long without a newer record the newest has been read."""
 
 
 class Failed(MusterError):
@@ -50,6 +55,7 @@ class Runner:
     ) -> None:
         self.needs, self.watch, self.played = needs, watch, played
         self._line, self._group = line, options.group
+        self._is_known = options.is_known
         self._defect: Failed | None = None
         self._happenings: queue.SimpleQueue[Happening] = queue.SimpleQueue()
         post = self._happenings.put
@@ -100,8 +106,25 @@ class Runner:
         finally:
             self._line.close()
 
+    def _read_on(self) -> None:
+        """Take the group's newest record in, before anything is said."""
+        until_ms = boottime_ms() + RECORD_MS
+        seen = False
+        while self._governor.state is State.NEW and boottime_ms() < until_ms:
+            try:
+                happening = self._happenings.get(timeout=QUIET_S)
+            except queue.Empty:
+                if seen:
+                    return
+                continue
+            seen = seen or isinstance(happening, GroupSnapshot)
+            self._governor.take(happening)
+
     def _govern(self) -> None:
-        self._governor.begin()
+        if self._is_known:
+            self._read_on()
+        if self._governor.state is State.NEW:
+            self._governor.begin()
         while self._governor.state is not State.ENDED:
             due = self._governor.due_ms()
             wait_s = IDLE_S if due is None else max(0.0, (due - boottime_ms()) / 1_000)

@@ -7,10 +7,11 @@ the task `topic_number`; a connector and its tasks are tasks too, the connector 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
@@ -19,6 +20,8 @@ from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.protocol.ids import Task
 from muster.protocol.keys import MEMBER_ID_CHARS_MAX, SEPARATOR
 from muster.protocol.tasks import EMPTY, TaskSet
+
+log = logging.getLogger("muster.adopt")
 
 SEAT_PREFIX: Final = "muster-governor"
 """Instance ids of governors begin like this, so that one governor knows another."""
@@ -111,6 +114,29 @@ def read(kind: Kind, id: str, instance_id: str | None, metadata: bytes) -> Said:
         return _consumer(id, instance_id, metadata)
     except Exception as error:  # kafka-python raises whatever its codec meets
         raise ValueError(f"member {id} says what is not Kafka's {kind} protocol: {error}") from None
+
+
+def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[Said]:
+    """What the members of a group said, each under a name of its own; governors say nothing.
+
+    Args:
+        kind: what the members are.
+        rows: members of kafka-python's answer to JoinGroup.
+        group: for the log, where a member is named that cannot be understood. It gets nothing.
+    """
+    found: dict[str, Said] = {}
+    for row in rows:
+        if is_governor(row.group_instance_id):
+            continue
+        try:
+            each = read(kind, row.member_id, row.group_instance_id, bytes(row.metadata or b""))
+        except ValueError as error:
+            log.error("%s; it gets nothing", error, extra={"group": group})
+            each = Said(row.member_id, printable(row.member_id), topics=())
+        if each.name in found:
+            each = replace(each, name=printable(each.id))
+        found[each.name] = each
+    return list(found.values())
 
 
 def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:

@@ -98,7 +98,7 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--wait",
         action="store_true",
-        help="take it when it falls free (default: let each present leader leave and join again)",
+        help="take it when it falls free (default: let the members leave and join again)",
     )
     how.add_argument(
         "--stand-by",
@@ -218,6 +218,7 @@ def wanted(
             protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
+            is_known=known.get(group) is not None,
         )
         for group, each in found.items()
     ]

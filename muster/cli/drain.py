@@ -17,6 +17,7 @@ from muster.kafka.writer import Place, append
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberEntry
+from muster.protocol.tags import GOVERNED
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import Shown, snapshot_of
 from muster.signing.keyring import add_signing_keys, key_file
@@ -88,7 +89,12 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
         if entry is None and kept is None:
             raise NotDrained(f"{member}: expelled or stopped before the order came, not drained")
         return "has not been asked yet: no coordinator has read the order"
-    if kept is not None and kept.expelled:
+    is_governed = any(GOVERNED in m.tags for m in snapshot.members)
+    if kept is not None and kept.expelled and is_governed:
+        # Its governor speaks for it anew, and says what it runs: nothing is unknown.
+        if entry is None:
+            return "has not joined anew yet"
+    elif kept is not None and kept.expelled:
         raise NotDrained(
             f"{member}: expelled, not drained: it was fenced or expired before it was empty, "
             "and its process may still run what it had. The drain holds when it returns"

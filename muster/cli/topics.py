@@ -49,12 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"every {MEMBERS_A_PARTITION} of them, because each member reads its whole partition",
     )
     parser.add_argument(
-        "--heartbeats",
-        action="store_true",
-        help="also create the topic of heartbeats: members then heartbeat apart from the events, "
-        "and a quiet fleet makes few micro-batches; new, so it is not created unless asked for",
-    )
-    parser.add_argument(
         "--replication-factor",
         type=int,
         metavar="N",
@@ -77,18 +71,10 @@ def run(args: argparse.Namespace) -> int:
     partitions = Partitions(args.partitions, args.members)
     if args.dry_run:
         outcomes = [
-            Outcome(t.name(args.topic_prefix), Status.PLANNED, partitions.new(t))
-            for t in TOPICS
-            if args.heartbeats or not t.optional
+            Outcome(t.name(args.topic_prefix), Status.PLANNED, partitions.new(t)) for t in TOPICS
         ]
     else:
-        outcomes = create(
-            settings,
-            args.topic_prefix,
-            partitions,
-            args.replication_factor,
-            heartbeats=args.heartbeats,
-        )
+        outcomes = create(settings, args.topic_prefix, partitions, args.replication_factor)
         grants = create_acls(settings, grants) if grants else grants
     (_print_json if args.format == "json" else _print_tables)(outcomes, grants)
     return int(any(o.status is Status.DIFFERS for o in outcomes))

@@ -109,9 +109,8 @@ def topics(
         name = topic.name(prefix)
         metadata = listed.get(name)
         if metadata is None or not metadata.partitions:
-            if not topic.optional:
-                what = f"does not exist: {topic.purpose}"
-                yield Finding("topic", name, Level.FAIL, what, create)
+            level = Level.WARN if topic.optional else Level.FAIL
+            yield Finding("topic", name, level, f"does not exist: {topic.purpose}", create)
             continue
         faults = [*_faults(topic, metadata, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)

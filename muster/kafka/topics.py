@@ -89,8 +89,6 @@ def create(
     partitions: Partitions = ANY,
     replication_factor: int = BROKER_DEFAULT,
     more: dict[str, str] | None = None,
-    *,
-    heartbeats: bool = False,
 ) -> list[Outcome]:
     """Create the topics that are missing and check those that exist.
 
@@ -101,8 +99,6 @@ def create(
             keep it.
         replication_factor: of new topics.
         more: topic settings that win over muster's.
-        heartbeats: also create the topic on which members heartbeat apart. It is checked where it
-            exists.
 
     Raises:
         Refused: the login, or no right to create topics.
@@ -112,7 +108,6 @@ def create(
     with failures_named(settings, f"{prefix}.*", "CREATE"):
         client = admin(settings)
         there = client.list_topics(timeout=TIMEOUT_S).topics
-        wanted = [t for t in TOPICS if t.name(prefix) in there or heartbeats or not t.optional]
         missing = {
             t.name(prefix): NewTopic(
                 t.name(prefix),
@@ -120,7 +115,7 @@ def create(
                 replication_factor,
                 config={**t.settings, **(more or {})},
             )
-            for t in wanted
+            for t in TOPICS
             if t.name(prefix) not in there
         }
         created = _create(client, list(missing.values())) if missing else set()
@@ -128,7 +123,7 @@ def create(
             Outcome(t.name(prefix), Status.CREATED, missing[t.name(prefix)].num_partitions)
             if t.name(prefix) in created
             else _checked(client, t, prefix, partitions)
-            for t in wanted
+            for t in TOPICS
         ]
 
 

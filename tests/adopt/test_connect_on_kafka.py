@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
 from support.adopt.connect import ConnectCluster
-from support.adopt.fleet import Fleet
+from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
+
+from muster.cli.main import main
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-def test_pins_swap_and_drain(kafka, job, tmp_path):
+def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
     """Jobs go where pins say, move in two rounds, leave a drained worker; REST works all along."""
     with (
         ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
@@ -25,6 +28,11 @@ def test_pins_swap_and_drain(kafka, job, tmp_path):
         cluster.connector("b", 1)
         jobs = ("a", "a-0", "a-1", "b", "b-0")
         until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+
+        where = ("--bootstrap-server", kafka.address)
+        assert main(["shadow", "--group", cluster.group, "--format", "json", *where]) == 0
+        seen = json.loads(capsys.readouterr().out)
+        assert (seen["kind"], sum(m["tasks"] for m in seen["members"])) == ("connect", len(jobs))
 
         def adopt(name: str, pins: dict[str, str]):
             words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
@@ -71,4 +79,36 @@ def test_pins_swap_and_drain(kafka, job, tmp_path):
             pause_s=0.5,
             story=cluster.story,
         )
+        cluster.check_alone()
+
+
+@MATRIX
+@pytest.mark.parametrize("protocol", ["eager", "compatible"])
+def test_connects_older_protocols(kafka, job, tmp_path, protocol):
+    """Workers of `connect.protocol` eager and compatible go where pins say, and are swapped."""
+    with (
+        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
+        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
+    ):
+        fleet.group = cluster.group
+        one, two = cluster.start(protocol), cluster.start(protocol)
+        cluster.ready()
+        cluster.connector("a", 2)
+        cluster.connector("b", 1)
+        jobs = ("a", "a-0", "a-1", "b", "b-0")
+        until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+        for name, (left, right) in {"first": (one, two), "second": (two, one)}.items():
+            pins = {job: (left if job.startswith("a") else right).name for job in jobs}
+            words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
+            governor = fleet.adopt("--config-topic", cluster.config_topic, *words, name=name)
+            until(
+                lambda pins=pins: cluster.places() == pins,
+                f"the {name} pins hold",
+                pause_s=0.5,
+                story=lambda: (cluster.places(), fleet.story(), cluster.story()),
+            )
+            rounds = governor.file.read_text()
+            assert f"({'default' if protocol == 'eager' else protocol})" in rounds
+            governor.process.send(signal.SIGTERM)
+            assert governor.process.wait(30) == 0
         cluster.check_alone()

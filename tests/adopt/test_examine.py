@@ -99,6 +99,24 @@ def test_pins():
         examine.pins_of({"a": "w1"}, Found(Kind.CONSUMER, ("A",), "range"), "orders")
 
 
+def test_a_cluster_that_rebalances(monkeypatch, capsys):
+    """Its workers' names are waited for; if they do not come, pins are refused and say why."""
+    states = iter(["PreparingRebalance", "CompletingRebalance", "Stable"])
+
+    def described(client, names):
+        state = next(states, "PreparingRebalance")
+        named = WORKER if state == "Stable" else None
+        workers = (Member("connect-1", None, "c", "host", connect=named),)
+        return [Description("cluster", groups.Kind.CONNECT, state, "sessioned", None, workers)]
+
+    monkeypatch.setattr(groups, "describe_with", described)
+    monkeypatch.setattr(examine, "PAUSE_S", 0.0)
+    assert examine.examine(None, ["cluster"])["cluster"].members == ("w1:8083",)
+    monkeypatch.setattr(examine, "PATIENCE_S", 0.0)
+    assert main(["adopt", "--group", "cluster", "--pin", "a=w1:8083"]) == 2
+    assert "rebalances, and Kafka does not say who its workers are" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -127,6 +127,21 @@ def test_the_coordinator_is_away(protocols):
 
 
 @BOTH
+def test_few_move_while_the_coordinator_is_away(protocols):
+    """The governor's own decision moves as little as the coordinator's would."""
+    world = GovernedWorld({"orders": 12})
+    world.adopt()
+    followers = [world.follower(name, protocols=protocols) for name in "ABC"]
+    settled(world)
+    before = [set(each.owned) for each in followers]
+    world.log.runs = False
+    world.follower("D", protocols=protocols)
+    world.time.run(20_000)
+    assert sorted(world.shares().values()) == [3, 3, 3, 3]
+    assert all(each.owned < old for old, each in zip(before, followers, strict=True))
+
+
+@BOTH
 def test_partitions_are_added(protocols):
     """New partitions are owned a round later; who has the others keeps them."""
     world = GovernedWorld({"orders": 6})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 from support.adopt.fleet import MATRIX, Fleet
@@ -35,7 +36,9 @@ def test_the_life_of_a_governed_group(kafka, job, tmp_path, protocol):
         fleet.kill("B")
         fleet.settles({"A": 0, "C": 6}, "the killed consumer's partitions have moved")
         fleet.grow(8)
+        begun = time.monotonic()
         fleet.settles({"A": 0, "C": 8}, "new partitions are owned")
+        print(f"{protocol}: new partitions are owned after {time.monotonic() - begun:.1f} s")
         governor.process.send(signal.SIGTERM)
         assert governor.process.wait(30) == 0
         fleet.settles({"A": 4, "C": 4}, "the group assigns by itself again")

@@ -77,7 +77,7 @@ def test_actions_are_in_the_headings() -> None:
 
 def test_assignors_are_named() -> None:
     """The page lists every assignor."""
-    told = section("config").partition("Assignors: ")[2].partition(", or\n")[0]
+    told = section("config").partition("Assignors:")[2].partition(" or\n")[0]
     assert set(re.findall(r"`([\w-]+)`", told)) == set(names())
 
 

@@ -19,7 +19,7 @@ from muster.protocol import codec
 from muster.protocol.events import Drain, GroupDeleted, Heartbeat, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState
-from muster.protocol.topics import TOPICS, Topic, TopicKind
+from muster.protocol.topics import TOPICS, TopicKind
 
 pytestmark = pytest.mark.broker
 Output = pytest.CaptureFixture[str]
@@ -56,22 +56,14 @@ def test_topics_are_created_once(fresh: Topics, capsys: Output) -> None:
             "differences": [],
         }
         for topic in TOPICS
-        if not topic.optional
     ]
-    assert run(fresh, "topics", "create", "--heartbeats") == 0
+    assert run(fresh, "topics", "create") == 0
     shown = capsys.readouterr().out.splitlines()
     width = len(f"{fresh.prefix}.assignments")
-    assert shown[0] == f"{'TOPIC':<{width}} PARTITIONS STATUS  DIFFERENCES"
-    heartbeats = ["4", "created", "-"]
+    assert shown[0] == f"{'TOPIC':<{width}} PARTITIONS STATUS DIFFERENCES"
     assert [line.split() for line in shown[1:]] == [
-        [topic.name(fresh.prefix), *(heartbeats if topic.optional else found(topic))]
-        for topic in TOPICS
+        [topic.name(fresh.prefix), str(topic.partitions or 2), "ok", "-"] for topic in TOPICS
     ]
-
-
-def found(topic: Topic) -> list[str]:
-    """The rest of the line of a topic that is there and as it must be."""
-    return [str(topic.partitions or 2), "ok", "-"]
 
 
 def test_topics_that_differ_are_named_and_left_alone(fresh: Topics, capsys: Output) -> None:

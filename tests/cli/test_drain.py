@@ -13,6 +13,7 @@ from muster.kafka.writer import Place
 from muster.protocol.events import Drain, GroupDeleted
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
+from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import Subtopology
 
 QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}
@@ -60,6 +61,21 @@ def test_expelled_is_not_drained() -> None:
     story.at(7_000).take(join("W2", 2))
     with pytest.raises(NotDrained, match="expelled, not drained"):
         still_to_do(now(story), "W2", order)
+
+
+def test_a_governed_member_joins_anew() -> None:
+    """Its governor says again what it runs: the command goes on waiting."""
+    story = Story()
+    governed = {"tags": (GOVERNED,)}
+    story.take(config(Subtopology("0", 4), **QUICK), join("W1", **governed), join("W2", **governed))
+    story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
+    story.at(100).take(ORDER)
+    order = Place("membership", 0, story.offset)
+    for at_ms in range(500, 6_000, 400):  # until W2 is expelled
+        story.at(at_ms).take(tick(), report("W1", 1, "0_0", "0_2"))
+    assert still_to_do(now(story), "W2", order) == "has not joined anew yet"
+    story.at(7_000).take(join("W2", 2, **governed))
+    assert still_to_do(now(story), "W2", order) is None
 
 
 @pytest.mark.parametrize(

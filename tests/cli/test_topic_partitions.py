@@ -26,22 +26,12 @@ def test_members_decide_about_the_assignments_alone(
     words: tuple[str, ...], each: int, assignments: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A partition of the assignments serves 250 members; other topics keep their number."""
-    words = ("--heartbeats", *words)
     assert main(["topics", "create", "--dry-run", "--format", "json", *words]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["topic"]: row["partitions"] for row in rows} == {
         t.name(): t.partitions or (assignments if t.kind is TopicKind.ASSIGNMENTS else each)
         for t in TOPICS
     }
-
-
-def test_the_topic_of_heartbeats_is_made_when_asked_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Without the option, the command makes every other topic."""
-    assert main(["topics", "create", "--dry-run", "--format", "json"]) == 0
-    made = {json.loads(line)["topic"] for line in capsys.readouterr().out.splitlines()}
-    assert made == {t.name() for t in TOPICS if t.kind is not TopicKind.HEARTBEATS}
 
 
 def test_no_members(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,9 @@ def test_a_topic_grows_and_goes(
     with worker("A"), worker("B"):
         until(lambda: shared(2), "two partitions are owned", story=job.tail)
         admin.create_partitions([NewPartitions(topic, 6)])[topic].result()
+        begun = time.monotonic()
         until(lambda: shared(6), "six partitions are owned", story=job.tail)
+        print(f"new partitions are owned {time.monotonic() - begun:.1f} s after they were made")
         admin.delete_topics([topic])[topic].result()
         until(lambda: not (held["A"] or held["B"]), "no partition is owned", story=job.tail)
         assert f"{topic} (6) gone" in told(capsys, "explain", *group, *where)

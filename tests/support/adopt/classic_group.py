@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,11 +21,13 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from muster.adopt import writing
+from muster.adopt.said import is_governor
 from muster.protocol.ids import Task
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCING, FENCED = 0, 22, 23, 25, 27, 82
 NETWORK_MS = 3
 REBALANCE_MS = 60_000
+UNANSWERED_MS = 10_000
 
 
 class Violation(AssertionError):
@@ -124,7 +127,8 @@ class Group:
             return
         if member is None:
             self._ids += 1
-            id = f"{request.group_instance_id or 'member'}-{self._ids}"
+            name = request.group_instance_id or request.client_id
+            id = f"{name}-{uuid.UUID(int=self._ids)}"
             member = Member(
                 id, request.group_instance_id, request.session_timeout_ms, {}, self.time.now_ms
             )
@@ -156,7 +160,7 @@ class Group:
         del self.members[member.id]
         was_leader = self.leader == member.id
         self._ids += 1
-        member.id = f"{member.instance_id}-{self._ids}"
+        member.id = f"{member.instance_id}-{uuid.UUID(int=self._ids)}"
         self.members[member.id] = member
         if was_leader:
             self.leader = member.id
@@ -222,9 +226,12 @@ class Group:
         member = self.members.pop(id, None)
         if member is None:
             return
-        for waiting in (member.joins, member.syncs):
-            if waiting is not None:
-                waiting(SimpleNamespace(error_code=UNKNOWN_MEMBER))
+        gone = SimpleNamespace(error_code=UNKNOWN_MEMBER)
+        joins, syncs = member.joins, member.syncs
+        if joins is not None:
+            joins(gone)
+        if syncs is not None:  # Kafka does not answer; the client gives the request up
+            self.time.after(UNANSWERED_MS, lambda: syncs(gone))
         if id == self.leader:
             self.leader = next(iter(self.members), "")
         if not self.members:
@@ -355,6 +362,7 @@ class Follower:
         ).encode()
         request = _of(
             "JoinGroupRequest",
+            client_id=self.name,
             member_id=self._id,
             group_instance_id=self._instance,
             session_timeout_ms=6_000,
@@ -413,7 +421,9 @@ class Follower:
         self.moved += len(assigned - self.owned)
         self.owned = assigned
         for other in self._world:
-            if other is not self and other.is_member and other.owned & assigned:
+            # Kafka's own leaders give on what a member has that was let go; governors do not.
+            counts = other.alive and (other.is_member or is_governor(self._group.leader))
+            if other is not self and counts and other.owned & assigned:
                 raise Violation(f"{self.name} and {other.name}: {other.owned & assigned}")
         if revoked and self._cooperates:
             self._later(1, self._join)

@@ -56,7 +56,7 @@ connect.protocol={protocol}
 plugin.discovery=service_load
 """
 STARTED = re.compile(r"^(\d+) \w+ Creating (?:task|connector) (\S+?)(?: of type .*)?$")
-STOPPED = re.compile(r"^(\d+) \w+ Graceful stop of (?:task|connector) (\S+) succeeded\.")
+STOPPED = re.compile(r"^(\d+) \w+ Graceful stop of (?:task|connector) (\S+) (?:succeeded|failed)\.")
 
 
 class Worker:
@@ -192,7 +192,9 @@ class ConnectCluster:
     def check_alone(self) -> None:
         """No job ran on two workers at once, by the workers' own logs.
 
-        A task that a killed worker ran has no end there: it counts as ended with the log.
+        A task that a killed worker ran has no end there: it counts as ended with the log. One that
+        does not stop within `task.shutdown.graceful.timeout.ms` is cancelled by its worker, which
+        then tells the cluster that it does not run it any more: that counts as its end.
         """
         spans: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
         for worker in self._all:
@@ -215,7 +217,7 @@ class ConnectCluster:
             for (_, end, one), (begin, _, other) in zip(
                 sorted(rows), sorted(rows)[1:], strict=False
             ):
-                assert end <= begin or one == other, (job, sorted(rows))
+                assert end <= begin or one == other, "\n".join([job, *map(str, sorted(rows))])
 
     def story(self) -> str:
         """The last lines of every worker."""
