@@ -166,7 +166,7 @@ class Schedule:
         if alarm is None or alarm.at_ms != at_ms:
             return []  # a newer wake-up has replaced this one, or its tick was early
         wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
-        alarm.at_ms = now_ms + (wait_ms or alarm.retry_ms)
+        alarm.at_ms = max(now_ms + (wait_ms or alarm.retry_ms), alarm.wanted_ms)
         heapq.heappush(self._queue, (alarm.at_ms, sleeper))
         if wait_ms:
             return []

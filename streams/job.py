@@ -42,6 +42,7 @@ from muster.protocol.errors import ConfigError, MusterError
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
+    class_archive,
     query,
     recovery,
     session,
@@ -124,7 +125,7 @@ def _run(config: JobConfig) -> int:
         stop.on_stop += [said.ends, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))
-        spark = session.start(config)
+        spark, archive = session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
@@ -153,8 +154,8 @@ def _run(config: JobConfig) -> int:
         if not stop.is_set():
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            seen.health.running(time.monotonic())
-            clock.begin_canary()
+            seen.runs(clock)
+            stack.enter_context(class_archive.Maker(archive, session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
             query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)

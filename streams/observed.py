@@ -116,6 +116,11 @@ class Seen:
         self.health.depends_on("observer", lambda: observer.alive)
         return clock
 
+    def runs(self, clock: Clock) -> None:
+        """Note that the query runs: the probes say so, and the canary begins."""
+        self.health.running(time.monotonic())
+        clock.begin_canary()
+
 
 def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
     if config.metrics_port is None:

@@ -7,6 +7,7 @@ The user's settings (``--conf spark.…``) win, except that class paths and JVM 
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -23,6 +25,7 @@ from pyspark.sql import SparkSession
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.kafka.settings import HIDDEN_NAMES
+from muster.streams.class_archive import ClassArchive
 from muster.streams.config import JobConfig
 from muster.streams.observability import progress
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
@@ -179,12 +182,15 @@ _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", 
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
 
-def session_settings(config: JobConfig, spark_jars: Sequence[Path]) -> dict[str, str]:
+def session_settings(
+    config: JobConfig, spark_jars: Sequence[Path], driver_options: Sequence[str] = ()
+) -> dict[str, str]:
     """All settings of the session.
 
     Args:
         config: the job's settings.
         spark_jars: the ``spark`` set of jars.
+        driver_options: more options of the driver's JVM.
     """
     bare = [str(jar) for jar in spark_jars if jar.name.startswith(_BARE_FILE_SYSTEM)]
     chosen = {s.key: s.value for s in ALWAYS}
@@ -200,6 +206,8 @@ def session_settings(config: JobConfig, spark_jars: Sequence[Path]) -> dict[str,
         chosen |= {s.key: s.value for s in LOCAL}
     if config.master is not None:
         chosen["spark.master"] = config.master
+    driver = _JAVA_OPTIONS[0]
+    chosen[driver] = " ".join((chosen[driver], *driver_options))
     return _joined(chosen, config.spark)
 
 
@@ -215,8 +223,13 @@ def _joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]
     return result
 
 
-def start(config: JobConfig) -> SparkSession:
-    """Start the JVM and the session.
+def class_path(spark: SparkSession) -> str:
+    """The class path of the driver's JVM."""
+    return str(spark._jvm.java.lang.System.getProperty("java.class.path"))  # type: ignore[union-attr]  # it runs
+
+
+def start(config: JobConfig) -> tuple[SparkSession, ClassArchive]:
+    """Start the JVM and the session; also return the archive of the JVM's classes.
 
     Raises:
         JarsError: a jar is missing, or not the one in the lock file.
@@ -227,11 +240,15 @@ def start(config: JobConfig) -> SparkSession:
     os.environ.setdefault(SAFE_PATH, "1")  # for local workers; `ALWAYS` sets it for executors
     os.environ["JAVA_HOME"] = str(java_home())
     settings = SparkConf(loadDefaults=False)
-    settings.setAll([*session_settings(config, jars("spark")).items()])
+    theirs = sorted((Path(str(pyspark.__file__)).parent / "jars").glob("*.jar"))
+    archive = ClassArchive(java_home(), (*jars("spark"), *theirs))
+    atexit.register(archive.forget)
+    chosen = session_settings(config, jars("spark"), archive.java_options())
+    settings.setAll([*chosen.items()])
     _launch(settings)
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _hush(spark, _CHATTY, "ERROR")
-    return spark
+    return spark, archive
 
 
 _jvm_outputs: list[JvmOutput] = []

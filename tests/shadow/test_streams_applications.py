@@ -27,9 +27,8 @@ JVM = ("-Xms16m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 def test_an_application(bootstrap, tmp_path, capsys, protocol, kind):
     """KIP-1071's broker tells tasks and topology; a classic application tells its partitions."""
     app, topic = f"app-{uuid.uuid4().hex[:6]}", f"words-{uuid.uuid4().hex[:6]}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 4, 1)])[
-        topic
-    ].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
     places = ":".join(map(str, jars.jars("bench")))
     subprocess.run(["javac", "-cp", places, "-d", tmp_path, SOURCE], check=True)
     command = [str(java()), *JVM, "-cp", f"{places}:{tmp_path}", "StreamsApp", bootstrap, app]
