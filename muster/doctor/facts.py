@@ -32,12 +32,14 @@ class Heard:
     Attributes:
         event_ms: newest record that is not a tick.
         tick_ms: newest tick of a clock.
+        covered_ms: newest tick whose clock reads the heartbeats that members write apart.
         unanswered_ms: oldest join since the group's newest snapshot.
         joined: the members that have joined since then.
     """
 
     event_ms: int = 0
     tick_ms: int = 0
+    covered_ms: int = 0
     unanswered_ms: int = 0
     joined: frozenset[str] = frozenset()
 

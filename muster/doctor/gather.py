@@ -13,7 +13,7 @@ from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Join, Origin
+from muster.protocol.events import Event, Join, Origin, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
@@ -121,7 +121,7 @@ def _records(
 def _heard(
     settings: ClientSettings, prefix: str, since_ms: int, answered: Mapping[GroupId, int]
 ) -> dict[GroupId, Heard]:
-    """What the membership topic holds of each group; of the values only joins are decoded.
+    """What the membership topic holds of each group; only joins and ticks are decoded.
 
     Args:
         settings: how to reach Kafka.
@@ -138,7 +138,12 @@ def _heard(
         before = by_group.get(group, Heard())
         value = row.value or b""
         if value.startswith(PREFIX["Tick"]):
-            by_group[group] = replace(before, tick_ms=max(before.tick_ms, row.at_ms))
+            covered_ms = row.at_ms if _is_covered(row) else 0
+            by_group[group] = replace(
+                before,
+                tick_ms=max(before.tick_ms, row.at_ms),
+                covered_ms=max(before.covered_ms, covered_ms),
+            )
             continue
         by_group[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
         if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
@@ -150,9 +155,20 @@ def _heard(
 
 def _joined(row: Row) -> frozenset[str]:
     """The id of the member that joins; empty if the join cannot be decoded."""
-    origin = Origin("", row.partition, row.offset, row.at_ms)
-    try:
-        event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
-    except DecodeError:
-        return frozenset()
+    event = _event(row)
     return frozenset([event.member]) if isinstance(event, Join) else frozenset()
+
+
+def _is_covered(row: Row) -> bool:
+    """Whether a tick says what its clock has heard of members that heartbeat apart."""
+    event = _event(row)
+    return isinstance(event, Tick) and event.cover is not None
+
+
+def _event(row: Row) -> Event | None:
+    try:
+        return decode(
+            TopicKind.MEMBERSHIP, row.key, row.value, Origin("", 0, row.offset, row.at_ms)
+        )
+    except DecodeError:
+        return None

@@ -210,6 +210,21 @@ def _asked_in_vain(
         )
 
 
+def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str, str]]:
+    """A failure if members heartbeat apart and the newest ticks say that no clock reads that."""
+    heard = facts.heard.get(snapshot.group, Heard())
+    if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
+        count = len(snapshot.apart)
+        members = "member heartbeats" if count == 1 else "members heartbeat"
+        yield (
+            Level.FAIL,
+            f"{count} {members} apart, and the coordinator does not read that: if one dies, its "
+            "tasks stay where they are",
+            "grant the coordinator READ on the topic of heartbeats (muster topics create --acls), "
+            "or restart the workers: they heartbeat on membership while no coordinator reads it",
+        )
+
+
 def _faults(
     facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
@@ -229,6 +244,7 @@ def _faults(
             f"read the log of {holdup.member}: what stops a task there (on_revoked, or the process "
             "of --exec) does not return; end its process if it hangs",
         )
+    yield from _unheard(facts, snapshot)
     for drain in (kept for kept in snapshot.drains if kept.expelled):
         yield (
             Level.WARN,

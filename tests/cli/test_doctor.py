@@ -62,6 +62,19 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
     assert finding.action.startswith("read the log of w5")
 
 
+def test_heartbeats_that_no_clock_reads() -> None:
+    """The newest ticks have no cover for longer than a start takes: no member would expire."""
+    apart = {ORDERS: (replace(orders(), apart=(0, 2)), NOW)}
+    for tick_ms, covered_ms, is_told in ((NOW, NOW - 9_000, False), (NOW, 0, True), (0, 0, False)):
+        heard = {ORDERS: Heard(tick_ms=tick_ms, covered_ms=covered_ms)}
+        found = facts(groups=apart, heard=heard)
+        assert (("group", "orders") in levels(found)) is is_told
+    finding = told(facts(groups=apart, heard={ORDERS: Heard(tick_ms=NOW)}), "group")
+    assert finding.level is Level.FAIL
+    assert finding.what.startswith("2 members heartbeat apart, and the coordinator does not read")
+    assert ("group", "orders") not in levels(facts(heard={ORDERS: Heard(tick_ms=NOW)}))
+
+
 def test_workers_that_ask_for_a_deleted_group() -> None:
     """Workers that join a deleted group are named with an action; without them all is fine."""
     dead = replace(orders(), state=GroupState.DEAD, members=(), tasks=())
