@@ -9,7 +9,20 @@ import pytest
 from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
 
+from muster.cli.console import readers
+from muster.console.frames import frame
+from muster.console.store import SHADOWED, GroupKey, Store
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def kind(store: Store, prefix: str, group: str) -> object:
+    """What the console says of who coordinates a group; None = it does not show it yet."""
+    history = store.history(GroupKey(prefix, group))
+    if history is None or not history.moments:
+        return None
+    newest = history.moments[-1]
+    return frame(history, newest, history.snapshot(newest)).head["kind"]
 
 
 @pytest.mark.parametrize("protocol", ["range", pytest.param("cooperative-sticky", marks=MATRIX)])
@@ -61,6 +74,12 @@ def test_the_governor_is_killed_and_its_stand_by_governs(kafka, job, tmp_path):
         )
         fleet.consumer("B", **{"partition.assignment.strategy": "cooperative-sticky"})
         fleet.settles([2, 2], "it governs")
+        store = Store([kafka.prefix])
+        with readers(kafka.clients, store, shadow=True):
+            until(
+                lambda: kind(store, kafka.prefix, fleet.group) == "governed", "the console marks it"
+            )
+            assert store.history(GroupKey(SHADOWED, fleet.group)) is None, "and shows it once"
         done = fleet.muster("adopt", "--release")
         assert done.stdout == f"{fleet.group}: handed back by muster-governor-2\n"
         assert second.process.wait(30) == 0
