@@ -30,7 +30,7 @@ from muster.streams.loop import Loop
 AFTER_S = 60.0
 """The archive is made when the query has run for so long: then most classes have been loaded."""
 FOLDER = "classes"
-_PREFIX, _SUFFIX = "spark-", ".jsa"
+_PREFIX, _SUFFIX, _LISTED = "spark-", ".jsa", ".list"
 
 _log = structlog.get_logger("muster.streams")
 
@@ -54,7 +54,7 @@ class ClassArchive:
         self._home = home
         self._folder = (folder or cache_dir() / FOLDER).resolve()
         self.file = self._folder / f"{_PREFIX}{_name(home, jars)}{_SUFFIX}"
-        self.listed = self._folder / f"{os.getpid()}.list"
+        self.listed = self._folder / f"{os.getpid()}{_LISTED}"
 
     def java_options(self) -> tuple[str, ...]:
         """What the driver's JVM is started with: it uses the archive, or lists its classes."""
@@ -65,6 +65,7 @@ class ClassArchive:
             return (f"-XX:SharedArchiveFile={self.file}", "-Xshare:auto", "-Xlog:cds=error")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._forget_killed()
             self.listed.touch()
         except OSError:
             return ()
@@ -80,6 +81,16 @@ class ClassArchive:
         """Delete the list of classes."""
         with suppress(OSError):
             self.listed.unlink(missing_ok=True)
+
+    def _forget_killed(self) -> None:
+        """Delete the lists of processes that were killed."""
+        for listed in self._folder.glob(f"*{_LISTED}"):
+            try:
+                os.kill(int(listed.stem), 0)
+            except ProcessLookupError:
+                listed.unlink(missing_ok=True)
+            except (PermissionError, ValueError):
+                continue
 
     def command(self, class_path: str, output: Path) -> list[str]:
         """The command that makes an archive.

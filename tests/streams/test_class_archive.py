@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (file := tmp_path / "file").touch()
     assert ClassArchive(tmp_path, [], file / "below").java_options() == ()
     assert ClassArchive(tmp_path, [], tmp_path / "two words").java_options() == ()
+
+
+def test_the_list_of_a_killed_process_is_deleted(archive) -> None:
+    """That of a living one stays."""
+    new = archive(MAKES)
+    new.java_options()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lists = [new.listed.with_name(f"{pid}.list") for pid in (ended.pid, os.getppid())]
+    for each in lists:
+        each.touch()
+    new.java_options()
+    assert [each.exists() for each in lists] == [False, True]
 
 
 def test_other_jars_have_another_archive(tmp_path: Path) -> None:
