@@ -202,13 +202,24 @@ def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
         process.kill()
 
 
+def _is_python_worker(process: psutil.Process) -> bool:
+    try:
+        return "muster.streams.python_daemon" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # it has just ended
+
+
+def _is_driver(process: psutil.Process) -> bool:
+    """Whether it is the driver's JVM, not one that makes the archive of classes."""
+    try:
+        return process.name() == "java" and "-Xshare:dump" not in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def test_a_stuck_batch_is_not_well(life: Page, job: Job) -> None:
     """While the Python workers are frozen in a batch, /healthz says stalled; afterwards ok."""
-    workers = [
-        child
-        for child in psutil.Process(job.pid).children(recursive=True)
-        if "muster.streams.python_daemon" in " ".join(child.cmdline())
-    ]
+    workers = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_python_worker(c)]
     assert workers
     for worker in workers:
         worker.send_signal(signal.SIGSTOP)
@@ -240,11 +251,7 @@ def test_the_canary_is_timed(job: Job, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
     """While the JVM is frozen and events arrive, /healthz says stalled; afterwards it says ok."""
     assert job.get("/healthz") == (200, "ok\n")
-    (jvm,) = [
-        child
-        for child in psutil.Process(job.pid).children(recursive=True)
-        if child.name() == "java"
-    ]
+    (jvm,) = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_driver(c)]
     jvm.send_signal(signal.SIGSTOP)
     try:
         until(lambda: job.get("/healthz")[0] == 503, "the stall is noticed", story=job.tail)
