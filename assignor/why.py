@@ -120,7 +120,8 @@ class _Explainer:
         if not self._stays_standby(task, destination):
             return "caught up; stands in while another restores"
         if source == NO_MEMBER:
-            return f"one of {self._view.settings.num_standby_replicas} standbys wanted"
+            wanted = self._view.settings.num_standby_replicas
+            return f"{wanted} standby{'s' if wanted != 1 else ''} wanted"
         return self._standby_cause(task, source, destination)
 
     # ------------------------------------------------------------ causes

@@ -224,7 +224,7 @@ class Facts:
                 and (task, pair[1]) not in self.standbys
                 and any(not warm[m] for t, m in {*self.standbys, (task, final_owner)} if t == task)
             ),
-            f"one of {wanted} standbys wanted": lambda: pair[0] == NO_MEMBER,
+            f"{wanted} standby{'s' if wanted != 1 else ''} wanted": lambda: pair[0] == NO_MEMBER,
             f"{names[0]} is draining": lambda: view.draining[pair[0]],
             f"{names[0]} runs the task now": lambda: self.placement.active[task] == pair[0],
             f"{names[0]} does not take it any more": lambda: not allowed(view)[task, pair[0]],

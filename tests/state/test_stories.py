@@ -319,7 +319,7 @@ def test_moves_of_a_standby_and_of_renumbered_tasks() -> None:
     assert [(m.task, m.role, m.from_member, m.to_member) for m in published.moves] == [
         ("1_0", Role.STANDBY, "W2", "W3")
     ]
-    assert published.moves[0].reason == "W2 left; one of 1 standbys wanted"
+    assert published.moves[0].reason == "W2 left; 1 standby wanted"
 
 
 def test_moves_from_a_fenced_member() -> None:
