@@ -6,7 +6,7 @@ and their versions, so each machine makes its own, once:
 
 1. A start without an archive lets the JVM write a list of the classes that it loads.
 2. When the query has run for a minute, a process of the lowest priority makes the archive.
-3. Later starts use it. Another Java or Spark has another name (`_name`); the old file is deleted.
+3. Later starts use it. Another Java or Spark has a file of its own (`_name`).
 
 Nothing depends on it: without a folder to write to, or with an archive that does not fit, the JVM
 starts as usual. ``--conf spark.driver.extraJavaOptions=-Xshare:off`` turns it off.
@@ -30,6 +30,8 @@ from muster.streams.loop import Loop
 AFTER_S = 60.0
 """The archive is made when the query has run for so long: then most classes have been loaded."""
 FOLDER = "classes"
+KEPT = 3
+"""Archives of so many installations are kept."""
 _PREFIX, _SUFFIX, _LISTED = "spark-", ".jsa", ".list"
 
 _log = structlog.get_logger("muster.streams")
@@ -119,11 +121,11 @@ class ClassArchive:
                 yield not self.file.exists()
 
     def take(self, made: Path) -> None:
-        """Put a new archive in its place, and delete those of other versions."""
-        for other in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"):
-            if other != made:
-                other.unlink(missing_ok=True)
+        """Put a new archive in its place, and delete the oldest of other versions."""
         made.replace(self.file)
+        found = self._folder.glob(f"{_PREFIX}*{_SUFFIX}")
+        for old in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT:]:
+            old.unlink(missing_ok=True)
 
 
 def _name(home: Path, jars: Sequence[Path]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from support.suite.waiting import until
 
 from muster.broker.java import java_home
-from muster.streams.class_archive import ClassArchive, Maker
+from muster.streams.class_archive import KEPT, ClassArchive, Maker
 
 MAKES = 'for a; do case $a in -XX:SharedArchiveFile=*) echo made > "${a#*=}";; esac; done'
 
@@ -39,13 +39,17 @@ def made(archive: ClassArchive) -> bool:
 
 
 def test_a_start_lists_classes_until_there_is_an_archive(archive) -> None:
-    """Then it uses the archive; the list is deleted, and so are archives of other versions."""
+    """Then it uses the archive; the list is deleted, and so are the oldest of other archives."""
     new = archive(MAKES)
     listing, *_ = new.java_options()
     assert listing == f"-XX:DumpLoadedClassList={new.listed}"
-    (old := new.file.with_name("spark-0123.jsa")).touch()
+    others = [new.file.with_name(f"spark-{age}.jsa") for age in range(KEPT)]
+    for age, other in enumerate(others):
+        other.touch()
+        os.utime(other, (1_000 - age, 1_000 - age))
     assert made(new)
-    assert (old.exists(), new.listed.exists()) == (False, False)
+    assert [other.exists() for other in others] == [True] * (KEPT - 1) + [False]
+    assert not new.listed.exists()
     assert new.java_options()[:2] == (f"-XX:SharedArchiveFile={new.file}", "-Xshare:auto")
     before = new.file.stat().st_mtime_ns
     assert made(new), "it is still there"
