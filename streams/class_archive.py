@@ -32,7 +32,7 @@ AFTER_S = 60.0
 FOLDER = "classes"
 KEPT = 3
 """Archives of so many installations are kept."""
-_PREFIX, _SUFFIX, _LISTED = "spark-", ".jsa", ".list"
+_PREFIX, _SUFFIX, _MAKING, _LISTED = "spark-", ".jsa", ".making", ".list"
 
 _log = structlog.get_logger("muster.streams")
 
@@ -163,7 +163,7 @@ class Maker(Loop):
             self._archive.forget()
 
     def _make(self) -> None:
-        made = self._archive.file.with_suffix(f".{os.getpid()}{_SUFFIX}")
+        made = self._archive.file.with_suffix(_MAKING)
         with self._archive.made_by_one() as mine:
             if not mine:
                 return

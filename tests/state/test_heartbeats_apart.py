@@ -300,3 +300,23 @@ def test_members_whose_heartbeats_are_refused_are_fenced() -> None:
         records = [r for r in step.records if isinstance(r, MemberAssignment)]
         faults |= {r.member: r.fault for r in records if r.fault is not None}
     assert faults == {"W2": Fault.FENCED_MEMBER_EPOCH}
+
+
+def test_a_tick_that_comes_early_uses_up_its_wake_up() -> None:
+    """The group wants the next one a whole wait later; an older mark's tick changes nothing."""
+    story = two()
+    for ms in (5_000, 10_000):
+        _, wake_ms = hear(story, ms - 5_000, ms, "W1", "W2")
+    mark, early_ms = story.group.sessions.published_mark, wake_ms - 2_000
+    assert early_ms > 10_000
+
+    def wanted(published: Mark) -> list[int]:
+        heard_of = tuple(heard(story, "W1", "W2"))
+        cover = Cover(START + 10_000, START + early_ms, heard_of)
+        tick = Tick(group=GROUP, published=published, cover=cover)
+        records = story.at(early_ms + 1).take(tick).records
+        return [r.at_ms - START for r in records if isinstance(r, WakeUp) and r.at_ms is not None]
+
+    assert wanted(mark._replace(taken=mark.taken - 1)) == []
+    [again_ms] = wanted(mark)
+    assert again_ms - early_ms == wake_ms - 10_000

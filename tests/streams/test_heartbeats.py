@@ -142,3 +142,13 @@ def test_ticks_of_quiet_groups_go_together() -> None:
     for sleeper in groups[:3]:
         schedule.note(sleeper, None)
     assert schedule.due(wait_ms + slack * 3 // 4) == [(B, Mark(1, 2)), (groups[3], Mark(1, 1))]
+
+
+def test_an_early_tick_without_an_answer_is_repeated_at_its_time() -> None:
+    """Not a second later: until then the group wants none."""
+    schedule, wait_ms = Schedule(), 12_000
+    for sleeper, at_ms in ((A, wait_ms), (B, wait_ms + 1_500)):
+        schedule.note(sleeper, at_ms, Mark(1, 1), apart=True, now_ms=at_ms - wait_ms)
+    assert {sleeper for sleeper, _ in schedule.due(wait_ms)} == {A, B}
+    assert [sleeper for sleeper, _ in schedule.due(wait_ms + 1_499)] == [A]
+    assert [sleeper for sleeper, _ in schedule.due(wait_ms + 1_500)] == [B]
