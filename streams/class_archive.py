@@ -1,4 +1,4 @@
-"""The archive of the driver's classes (class data sharing), so that a start costs a third less.
+"""The class archive of the driver's JVM (class data sharing): a start costs a third less.
 
 Until its first answer the driver's JVM loads some 25,000 classes from jars and checks them. Java
 can map a file instead that has them as they are in memory. That file fits one Java, one class path
@@ -158,7 +158,7 @@ class Maker(Loop):
             if self._archive.is_wanted and not self._closing.wait(self._after_s):
                 self._make()
         except OSError as error:
-            _log.info("no archive of classes, so starts take longer", why=str(error))
+            _log.info("no class archive, so starts take longer", why=str(error))
         finally:
             self._archive.forget()
 
@@ -175,8 +175,6 @@ class Maker(Loop):
                     process.kill()
                 elif process.poll() == 0 and made.exists():
                     self._archive.take(made)
-                    _log.info(
-                        "made an archive of classes for later starts", file=str(self._archive.file)
-                    )
+                    _log.info("made a class archive for later starts", file=str(self._archive.file))
             finally:
                 made.unlink(missing_ok=True)

@@ -210,7 +210,7 @@ def _is_python_worker(process: psutil.Process) -> bool:
 
 
 def _is_driver(process: psutil.Process) -> bool:
-    """Whether it is the driver's JVM, not one that makes the archive of classes."""
+    """Whether it is the driver's JVM, not one that makes a class archive."""
     try:
         return process.name() == "java" and "-Xshare:dump" not in process.cmdline()
     except psutil.Error:
