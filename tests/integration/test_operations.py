@@ -62,6 +62,8 @@ def life(job: Job, kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> P
     """A scrape after members joined, died and left, and after one undecodable record."""
     with Fleet(kafka, tmp_path_factory.mktemp("fleet"), GROUP) as fleet:
         fleet.configure(6)
+        # A join in the config's own batch would share a generation with it.
+        until(lambda: Page(job).get("group_tasks", group=GROUP) == 6, "the config is read")
         fleet.start("W1")
         fleet.settled()
         fleet.start("W2")
