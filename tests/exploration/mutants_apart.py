@@ -5,6 +5,7 @@ from __future__ import annotations
 from exploration.model import Budget, Scenario
 from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
+from exploration.world import System
 
 from muster.state import deadlines, hearing, liveness
 from muster.streams.heartbeats import Heartbeats
@@ -15,6 +16,7 @@ AWAY = Scenario(ONE, 1, Budget(halt=1, late=5), clocks=1, settled=True)
 TWICE = Scenario(ONE, 1, Budget(more=1, halt=1, late=4), clocks=1, settled=True)
 LOST = Scenario(ONE, 1, Budget(lost=2, late=3), clocks=1, settled=True)
 DIFFER = Scenario(ONE, 1, Budget(late=2), clocks=1, skew_ms=-900)
+ALONE = Scenario(ONE, 1, Budget(crash=1), clocks=1, settled=True)
 CRASH = Scenario(TWO, 1, Budget(crash=1), clocks=1, settled=True)
 
 APART = (
@@ -72,6 +74,13 @@ APART = (
         "through_ms = partition.through_ms + 4_000",
         AWAY,
         states=60_000,
+    ),
+    Mutant(
+        "a clock writes a marker where no member writes",
+        System._clocks,
+        "if wake.apart and not clock.marked:",
+        "if False:",
+        ALONE,
     ),
     Mutant(
         "members in a cover are heard",
