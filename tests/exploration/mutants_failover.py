@@ -7,11 +7,9 @@ from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 
 from muster.state import machine, recovery
-from muster.state.group import Group
 
 CLAIM = Scenario(TWO, 1, Budget(standby=1))
 ALONE = Scenario(ONE, 1, Budget(standby=1))
-RETURN = Scenario(TWO, 1, Budget(standby=1, crash=1, start=1))
 
 FAILOVER = (
     Mutant(
@@ -26,34 +24,6 @@ FAILOVER = (
         recovery.successor,
         "if group.recovery.successor is not None:",
         "if False:",
-        CLAIM,
-    ),
-    Mutant(
-        "a group that a standby claims is verified behind its own tick, not before",
-        recovery.end_behind_fence,
-        "if draft.fence_is_read:",
-        "if True:",
-        CLAIM,
-    ),
-    Mutant(
-        "only a tick shows what the coordinator before it has read",
-        recovery.prove,
-        "draft.fence_is_read |= by_tick",
-        "draft.fence_is_read = True",
-        CLAIM,
-    ),
-    Mutant(
-        "a standby that has claimed asks those that join, too, until its tick is read",
-        recovery.ask_newcomer,
-        "if until is None or slot in draft.recovery.asked:",
-        "if True:",
-        CLAIM,
-    ),
-    Mutant(
-        "a group that was read back without members waits as if its claim were not obeyed",
-        Group.recover,
-        "is_fenced=fenced and unverified and bool(record.members)",
-        "is_fenced=fenced and unverified",
         CLAIM,
     ),
 )
