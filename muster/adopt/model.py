@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import kafka.errors as errors
 
-from muster.adopt.said import SEAT_PREFIX, Kind
+from muster.adopt.said import Kind
+from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId

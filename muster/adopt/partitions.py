@@ -31,6 +31,7 @@ class Partitions:
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._posts: dict[str, Callable[[Jobs], None]] = {}
         self._told: dict[str, Jobs] = {}
+        self._unseen: set[str] = set()
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="muster-partitions", daemon=True)
@@ -66,11 +67,22 @@ class Partitions:
             except (KafkaException, TimeoutError) as error:
                 log.info("topics cannot be looked at: %s", error)
                 continue
+            self._warn(topics - found.keys())
             for group, names in wanted.items():
                 jobs = Jobs(tuple(_unit(found[name]) for name in names if name in found))
                 if self._told.get(group) != jobs and self._wanted.get(group) == names:
                     self._told[group] = jobs
                     self._posts[group](jobs)
+
+    def _warn(self, unseen: set[str]) -> None:
+        """Log the topics that members read and this login does not see, each once."""
+        for name in sorted(unseen - self._unseen):
+            log.warning(
+                "topic %s is not there, or this login lacks DESCRIBE on it: no member gets its"
+                " partitions",
+                name,
+            )
+        self._unseen = unseen
 
 
 def _unit(topic: Topic) -> Subtopology:

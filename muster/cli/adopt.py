@@ -14,7 +14,7 @@ import signal
 from collections.abc import Sequence
 from types import FrameType
 
-from muster.adopt import examine, said
+from muster.adopt import examine, rights, said
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.adopt.office import Office
 from muster.adopt.release import release
@@ -22,6 +22,7 @@ from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
+from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
@@ -116,9 +117,9 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     )
     seat.add_argument(
         "--instance-id",
-        default=f"{said.SEAT_PREFIX}-1",
+        default=f"{SEAT_PREFIX}-1",
         metavar="ID",
-        help=f"group.instance.id of the governor, {said.SEAT_PREFIX}… (default: %(default)s)",
+        help=f"group.instance.id of the governor, {SEAT_PREFIX}… (default: %(default)s)",
     )
     seat.add_argument(
         "--protocol",
@@ -169,7 +170,7 @@ def _check(args: argparse.Namespace) -> None:
     if not said.is_governor(args.instance_id):
         raise BadInput(
             f"--instance-id {args.instance_id!r}: expected a name that begins with"
-            f" {said.SEAT_PREFIX}; governors know each other by it"
+            f" {SEAT_PREFIX}; governors know each other by it"
         )
     for option, value in (
         ("--session-timeout-ms", args.session_timeout_ms),
@@ -190,9 +191,13 @@ def wanted(
         MusterError: a group cannot be governed; then no group has been changed.
     """
     fresh = None if args.fresh is None else Kind(args.fresh)
+    rights.check_groups(clients, args.topic_prefix, args.group)
     found = examine.examine(
         clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
     )
+    is_connect = any(each.kind is Kind.CONNECT for each in found.values())
+    read = [topic for each in found.values() for topic in each.topics]
+    rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
     weights = _weights(args.weight)
     pairs = key_values(args.pin, "--pin")
     pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}

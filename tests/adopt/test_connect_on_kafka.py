@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
-from support.adopt.connect import ConnectCluster
+from support.adopt.connect import ConnectCluster, Worker
 from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
 
 from muster.cli.main import main
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def looked_at(
+    cluster: ConnectCluster, one: Worker, two: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`muster shadow` sees what each worker runs, what would move, and through REST what stopped."""
+
+    def shadow(*words: str) -> dict[str, Any]:
+        where = ("--bootstrap-server", cluster.address, "--format", "json")
+        assert main(["shadow", "--group", cluster.group, *where, *words]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    places = cluster.places()
+    seen = shadow()
+    assert seen["kind"] == "connect"
+    assert {m["id"]: set(m["active"]) for m in seen["members"]} == {
+        worker.name: {job for job, place in places.items() if place == worker.name}
+        for worker in (one, two)
+    }
+    rest = ("--connect-url", f"http://{one.name}")
+    left = shadow("--remove-member", two.name, *rest)["plan"]["members"]
+    assert set(left) == {one.name}
+    assert set(left[one.name]["active"]) == set(places)
 
 
 def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
@@ -29,10 +53,7 @@ def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
         jobs = ("a", "a-0", "a-1", "b", "b-0")
         until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
 
-        where = ("--bootstrap-server", kafka.address)
-        assert main(["shadow", "--group", cluster.group, "--format", "json", *where]) == 0
-        seen = json.loads(capsys.readouterr().out)
-        assert (seen["kind"], sum(m["tasks"] for m in seen["members"])) == ("connect", len(jobs))
+        looked_at(cluster, one, two, capsys)
 
         def adopt(name: str, pins: dict[str, str]):
             words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]

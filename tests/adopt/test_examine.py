@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from muster.adopt import examine
+from muster.adopt import examine, rights
 from muster.adopt.examine import Found
 from muster.adopt.said import Kind
 from muster.cli.main import main
@@ -40,7 +40,7 @@ THERE = {
 
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch):
-    """Kafka has the groups of `THERE`."""
+    """Kafka has the groups of `THERE`, and this login has all rights."""
 
     @contextmanager
     def connected(clients):
@@ -55,6 +55,8 @@ def kafka(monkeypatch):
 
     rows = [Listed(name, kind, "Stable") for name, (kind, *_) in THERE.items()]
     monkeypatch.setattr(examine, "connected", connected)
+    monkeypatch.setattr(rights, "check_groups", lambda *given: None)
+    monkeypatch.setattr(rights, "check_topics", lambda *given: None)
     monkeypatch.setattr(groups, "listed_with", lambda client: rows)
     monkeypatch.setattr(groups, "describe_with", described)
 
@@ -82,7 +84,7 @@ def test_groups_that_are_refused(group, said, capsys):
 def test_groups_that_can_be_governed():
     """Their kind, their members as muster calls them, and the protocol they share."""
     found = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
-    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range")
+    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
     assert found["cluster"] == Found(Kind.CONNECT, ("w1:8083",), "sessioned")
     assert examine.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
     assert examine.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()

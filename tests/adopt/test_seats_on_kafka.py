@@ -1,0 +1,172 @@
+"""Who has the leader's seat of a real group: `--wait`, a frozen governor, members with other names.
+
+No coordinator runs here unless a test says so: the governor decides with the same assignor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from support.adopt.fleet import Fleet
+from support.suite.waiting import until
+
+from muster.adopt.examine import governors
+from muster.cli.main import main
+from muster.kafka import groups
+
+pytestmark = pytest.mark.broker
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+
+
+def described(fleet: Fleet) -> groups.Description:
+    """The group as Kafka has it."""
+    [found] = groups.describe(fleet.topics.clients, [fleet.group])
+    return found
+
+
+def test_wait_makes_no_member_leave(kafka, tmp_path):
+    """The governor joins and waits; it leads when those that were there before it are gone."""
+    with Fleet(kafka, tmp_path, partitions=4) as fleet:
+        fleet.produces()
+        for name in "AB":
+            fleet.consumer(name, **COOPERATIVE)
+        fleet.settles([2, 2], "two consumers share the topic by themselves")
+        governor = fleet.adopt("--wait")
+        until(
+            lambda: governors(described(fleet)) == ["muster-governor-1"],
+            "the governor is in the group",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        fleet.settles([2, 2], "it takes nothing")
+        assert "round" not in governor.file.read_text()
+        for name in "AB":
+            fleet.stop(name)
+        until(lambda: "round" in governor.file.read_text(), "it leads", story=fleet.story)
+        for name in "CD":
+            fleet.consumer(name, **COOPERATIVE)
+        until(
+            lambda: ": 2 members; " in governor.file.read_text(),
+            "it answers both",
+            story=fleet.story,
+        )
+        fleet.settles([2, 2], "both have their share")
+        fleet.check()
+        ends = {tenure.how for tenures in fleet.tenures().values() for tenure in tenures}
+        assert "lost" not in ends, "no member was let go"
+
+
+def test_a_frozen_governor_and_its_stand_by(kafka, job, tmp_path):
+    """The stand-by governs a session later; the one that wakes up does no harm."""
+    with Fleet(kafka, tmp_path, partitions=6) as fleet:
+        fleet.produces()
+        first = fleet.adopt("--fresh", "consumer")
+        until(lambda: "round" in first.file.read_text(), "the first leads", story=fleet.story)
+        for name in "AB":
+            fleet.consumer(name, **COOPERATIVE)
+        fleet.settles([3, 3], "two consumers have their share")
+        second = fleet.adopt("--stand-by", "--instance-id", "muster-governor-2", name="second")
+        until(lambda: "stands by" in second.file.read_text(), "it stands by", story=fleet.story)
+        os.kill(first.process.pid, signal.SIGSTOP)
+        fleet.consumer("C", **COOPERATIVE)
+        until(lambda: ": 3 members; " in second.file.read_text(), "it leads", story=fleet.story)
+        fleet.settles([2, 2, 2], "all have their share")
+        assert governors(described(fleet)) == ["muster-governor-2"]
+        os.kill(first.process.pid, signal.SIGCONT)
+        until(
+            lambda: governors(described(fleet)) != ["muster-governor-2"],
+            "the first is back",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        until(
+            lambda: governors(described(fleet)) == ["muster-governor-1"],
+            "one of them governs",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        fleet.stop("C")
+        fleet.settles([3, 3], "it governs")
+        fleet.check()
+
+
+class Own(RangePartitionAssignor):
+    """An assignor with a name of its own."""
+
+    name = "own"
+
+
+class Reader:
+    """A consumer of another library, whose assignor has a name of its own; it polls when told."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.consumer = KafkaConsumer(
+            fleet.topic,
+            bootstrap_servers=fleet.topics.address,
+            group_id=fleet.group,
+            client_id=name,
+            partition_assignment_strategy=[Own],
+            heartbeat_interval_ms=500,
+            session_timeout_ms=6_000,
+        )
+        self._go, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._polls, daemon=True)
+        self._thread.start()
+
+    def polls(self, on: bool) -> None:
+        """Go on, or stop to poll; heartbeats go on."""
+        (self._go.set if on else self._go.clear)()
+
+    def _polls(self) -> None:
+        while not self._closing.is_set():
+            if self._go.wait(0.1):
+                self.consumer.poll(100)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closing.set()
+        self._thread.join(30)
+        self.consumer.close()
+
+
+def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, capsys):
+    """Kafka does not tell the name while they rebalance: one line, nothing changed."""
+    with Fleet(kafka, tmp_path, partitions=4) as fleet:
+        readers = [Reader(fleet, name) for name in "AB"]
+        one, two = readers
+        try:
+            one.polls(True)
+            fleet.settles({"A": 4}, "one has all")
+            one.polls(False)
+            two.polls(True)
+            until(
+                lambda: described(fleet).is_rebalancing,
+                "the group waits for one that does not poll",
+                pause_s=0.3,
+            )
+            assert main(["adopt", "--group", fleet.group, *fleet.kafka]) == 2
+            said = capsys.readouterr().err.splitlines()
+            told = [line for line in said if line.startswith("muster adopt: ")]
+            assert len(told) == 1
+            assert "have no protocol in common with" in told[0]
+            assert "--protocol NAME adds the name of their assignor" in told[0]
+            one.polls(True)
+            fleet.settles([2, 2], "the group goes on as if nothing had been")
+            governor = fleet.adopt()
+            until(
+                lambda: "(own): 2 members; " in governor.file.read_text(),
+                "it is governed",
+                story=fleet.story,
+            )
+            fleet.settles([2, 2], "both have their share")
+            assert fleet.muster("adopt", "--release").returncode == 0
+            assert governor.process.wait(30) == 0
+        finally:
+            for each in readers:
+                each.close()
