@@ -448,7 +448,11 @@ class Governor:
         if self._missing:
             return not self._still_missing(now)
         is_new = self._answered_units != self._config.tasks and bool(self._said)
-        return is_new and now - self._declared_ms > self._options.answer_timeout_ms
+        return (
+            is_new
+            and self._knows_jobs()
+            and now - self._declared_ms > self._options.answer_timeout_ms
+        )
 
     def _differs(self, wanted: Mapping[str, Answer]) -> bool:
         return {name: answer.assigned for name, answer in wanted.items()} != {

@@ -60,7 +60,7 @@ class Partitions:
             self._wake.clear()
             wanted = dict(self._wanted)
             topics = {topic for names in wanted.values() for topic in names}
-            if self._closing or not topics:
+            if self._closing or not wanted:
                 continue
             try:
                 found = discovery.topics(self._admin, topics)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def looked_at(
     cluster: ConnectCluster, one: Worker, two: Worker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`muster shadow` sees what each worker runs, what would move, and through REST what stopped."""
+    """`muster shadow` sees what each worker runs, and what would move if one stopped."""
 
     def shadow(*words: str) -> dict[str, Any]:
         where = ("--bootstrap-server", cluster.address, "--format", "json")

@@ -245,6 +245,9 @@ def test_a_governor_that_does_not_see_the_topics_yet():
     world.follower("D")
     world.time.run(20_000)
     assert [set(each.owned) for each in followers] == before
+    generation = world.group.generation
+    world.time.run(20_000)
+    assert world.group.generation == generation, "it waits without rounds"
     world.grow("orders", 16)
     world.time.run(20_000)
     assert sorted(world.shares().values()) == [4, 4, 4, 4]
