@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from muster.discovery import load, topics
-from muster.discovery.finding import Look, Memory, find
+from muster.discovery.finding import Look, Memory, find, smoothed
 from muster.discovery.load import Measure, Place
 from muster.discovery.topics import Topic
 from muster.kafka.cluster import QUIET
@@ -41,8 +41,6 @@ _log = structlog.get_logger("muster.streams")
 
 RETRY_S = 5.0
 WRITE_TIMEOUT_S = 10.0
-LAG_SMOOTHING = 0.3
-"""How much of a lag's weight comes from the newest look; the rest from those before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,7 @@ class _Group:
     found: TopicsFound | None = None
     found_at: tuple[int, int] = (0, -1)
     memories: dict[Source, Memory] = field(default_factory=dict)
-    lags: dict[Place, float] = field(default_factory=dict)
+    lags: Mapping[Place, float] = field(default_factory=dict)
     told: tuple[str, ...] = ()
 
 
@@ -288,10 +286,8 @@ class Discovery(Loop):
             return None
         values = {place: float(each.by(kind) or 0) for place, each in loads.items()}
         if kind is Measure.LAG:
-            for place, value in values.items():
-                old = group.lags.get(place, value)
-                group.lags[place] = LAG_SMOOTHING * value + (1 - LAG_SMOOTHING) * old
-            return {place: group.lags[place] for place in values}
+            group.lags = smoothed(group.lags, values)
+            return group.lags
         return values
 
     def _write(self, prefix: str, group: _Group, event: TopicsFound, producer: Producer) -> None:

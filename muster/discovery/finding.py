@@ -27,6 +27,9 @@ NEWS_MIN = 0.2
 """...and by this much of a mean partition."""
 IDLE_WEIGHT = 0.05
 """What a partition weighs at least, so that idle ones are shared out too."""
+LAG_NEWEST_SHARE = 0.3
+"""How much of a smoothed lag is the newest look's; the rest is of those before. A lag goes up and
+down with every fetch of its consumer; rates are means over minutes already."""
 
 
 @dataclass(slots=True)
@@ -86,6 +89,14 @@ def find(
         faults = []
     weighed = _weigh(source, units, old, look.loads)
     return Found(source, tuple(sorted(weighed, key=lambda unit: unit.name)), _sorted(ids)), faults
+
+
+def smoothed(before: Loads, now: Loads) -> Loads:
+    """Lags smoothed over the looks; a partition that is new has the lag it has now."""
+    return {
+        place: LAG_NEWEST_SHARE * lag + (1 - LAG_NEWEST_SHARE) * before.get(place, lag)
+        for place, lag in now.items()
+    }
 
 
 def _waiting(known: Mapping[str, str], look: Look, memory: Memory, grace_ms: int) -> list[str]:
