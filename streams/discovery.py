@@ -75,7 +75,7 @@ class _Group:
     found: TopicsFound | None = None
     found_at: tuple[int, int] = (0, -1)
     memories: dict[Source, Memory] = field(default_factory=dict)
-    lags: Mapping[Place, float] = field(default_factory=dict)
+    lags: dict[Place, float] = field(default_factory=dict)
     told: tuple[str, ...] = ()
 
 

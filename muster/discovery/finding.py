@@ -91,7 +91,7 @@ def find(
     return Found(source, tuple(sorted(weighed, key=lambda unit: unit.name)), _sorted(ids)), faults
 
 
-def smoothed(before: Loads, now: Loads) -> Loads:
+def smoothed(before: Loads, now: Loads) -> dict[tuple[str, int], float]:
     """Lags smoothed over the looks; a partition that is new has the lag it has now."""
     return {
         place: LAG_NEWEST_SHARE * lag + (1 - LAG_NEWEST_SHARE) * before.get(place, lag)
