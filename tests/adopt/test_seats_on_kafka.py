@@ -11,14 +11,17 @@ import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from support.adopt.fleet import Fleet
+from support.kafka.members import Consumers
 from support.suite.waiting import until
 
 from muster.adopt.examine import governors
 from muster.cli.main import main
 from muster.kafka import groups
+from muster.published.config import current
 
 pytestmark = pytest.mark.broker
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
@@ -170,3 +173,31 @@ def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, cap
         finally:
             for each in readers:
                 each.close()
+
+
+def test_groups_that_are_refused(kafka, capsys):
+    """Not there, empty, of KIP-848: one line each with what can be done; muster writes nothing."""
+    with Consumers(kafka.address, {"orders": 2}) as fleet:
+        adopt = ["adopt", "--group", fleet.group, "--bootstrap-server", kafka.address]
+        adopt += ["--topic-prefix", kafka.prefix]
+
+        def refused() -> str:
+            assert main(adopt) in (1, 2)
+            [line] = [text for text in capsys.readouterr().err.splitlines() if "%" not in text[:1]]
+            assert current(kafka.clients, kafka.prefix, fleet.group) is None
+            return line
+
+        assert f"Kafka has no group '{fleet.group}'" in refused()
+        first = fleet.start({"group.protocol": "consumer"})
+        until(lambda: fleet.shared_by(1), "a group of KIP-848")
+        assert "KIP-848" in (line := refused())
+        assert "start its members with group.protocol=classic" in line
+        assert fleet.shared_by(1)
+        fleet.stop(first)
+    with Consumers(kafka.address, {"orders": 2}) as fleet:
+        adopt[2] = fleet.group
+        only = fleet.start({})
+        until(lambda: fleet.shared_by(1), "a classic group")
+        only.commit(offsets=[TopicPartition(fleet.topic("orders"), 0, 0)], asynchronous=False)
+        fleet.stop(only)
+        assert "has no members. --fresh takes the seat" in refused()
