@@ -278,13 +278,10 @@ class Discovery(Loop):
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
-            commits = load.committed(admin, name) if kind is Measure.LAG else None
-            sizes = load.sizes(self._clients, places) if kind is Measure.BYTES else None
-            loads = load.measured(admin, places, now_ms, commits=commits, log_sizes=sizes)
+            values = load.by_measure(self._clients, admin, kind, places, name, now_ms)
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
-        values = {place: float(each.by(kind) or 0) for place, each in loads.items()}
         if kind is Measure.LAG:
             group.lags = smoothed(group.lags, values)
             return group.lags

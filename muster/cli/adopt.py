@@ -20,6 +20,7 @@ from muster.adopt.office import Office
 from muster.adopt.release import release
 from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
+from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
 from muster.kafka.groups import SEAT_PREFIX
@@ -79,8 +80,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--weight",
         action="append",
         default=[],
-        metavar="NAME=N",
-        help="load of each task of a topic or connector (default: 1)",
+        metavar="NAME=N|MEASURE",
+        help="load of each task of a topic or connector (default: 1); may be repeated. Or bytes,"
+        " records or lag: each partition weighs what is measured there",
     )
     parser.add_argument(
         "--config-topic",
@@ -198,7 +200,9 @@ def wanted(
     is_connect = any(each.kind is Kind.CONNECT for each in found.values())
     read = [topic for each in found.values() for topic in each.topics]
     rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
-    weights = _weights(args.weight)
+    measure, weights = _measure(args.weight)
+    if measure is not None and is_connect:
+        raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
     pairs = key_values(args.pin, "--pin")
     pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}
     known = currents(clients, args.topic_prefix, args.group)
@@ -220,6 +224,7 @@ def wanted(
             seat=seat,
             pins=pins[group],
             weights=weights,
+            measure=measure,
             protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
@@ -245,6 +250,14 @@ def _config(
         raise BadInput(f"--pin needs the assignor static, not {config.assignor!r}")
     check_fits(config)
     return config
+
+
+def _measure(words: Sequence[str]) -> tuple[Measure | None, dict[str, float]]:
+    """What loads are measured by, and the weights that are given."""
+    measures = [word for word in words if word in set(Measure)]
+    if measures and len(words) > 1:
+        raise BadInput(f"--weight {' '.join(words)}: one measure, or weights NAME=N")
+    return (Measure(measures[0]), {}) if measures else (None, _weights(words))
 
 
 def _weights(pairs: Sequence[str]) -> dict[str, float]:

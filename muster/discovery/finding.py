@@ -87,8 +87,8 @@ def find(
         units = [_unit(source, name, [topic]) for name, topic in topics.items()]
         units += [old[name] for name in waiting if name in old]
         faults = []
-    weighed = _weigh(source, units, old, look.loads)
-    return Found(source, tuple(sorted(weighed, key=lambda unit: unit.name)), _sorted(ids)), faults
+    measured = weighed(source, units, old, look.loads)
+    return Found(source, tuple(sorted(measured, key=lambda unit: unit.name)), _sorted(ids)), faults
 
 
 def smoothed(before: Loads, now: Loads) -> dict[tuple[str, int], float]:
@@ -154,13 +154,20 @@ def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
     return tuple(rows)
 
 
-def _weigh(
+def weighed(
     source: Source,
     units: Sequence[Subtopology],
     old: Mapping[str, Subtopology],
     loads: Loads | None,
 ) -> list[Subtopology]:
-    """The units with measured weights: those of the newest record, unless new ones say more."""
+    """The units with measured weights: those that they had, unless new ones say more.
+
+    Args:
+        source: says whether, and by what.
+        units: as they are now, of all topics of the source.
+        old: name → unit as it was before.
+        loads: of the partitions; None = not measured this time.
+    """
     if not source.measure:
         return list(units)
     fresh = None if loads is None else _weights(source, units, loads)

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from support.adopt.fleet import Fleet
@@ -173,6 +173,33 @@ def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, cap
         finally:
             for each in readers:
                 each.close()
+
+
+def test_partitions_weigh_what_is_measured(kafka, tmp_path):
+    """`--weight lag`: the consumer of the partition that lags most has no other."""
+    with (
+        Fleet(kafka, tmp_path, partitions=1) as fleet,
+        Consumers(kafka.address, {"orders": 4}) as readers,
+    ):
+        fleet.group, topic = readers.group, readers.topic("orders")
+        producer = Producer({"bootstrap.servers": kafka.address})
+        for number in range(900):
+            producer.produce(topic, b"x", partition=max(0, number % 9 - 5))
+        assert producer.flush(30) == 0
+        both = [readers.start(COOPERATIVE) for _ in "AB"]
+        until(lambda: readers.shared_by(2), "the group is there")
+        nothing = [TopicPartition(topic, number, 0) for number in range(4)]
+        for each in both:
+            mine = [p for p in nothing if p in each.assignment()]
+            each.commit(offsets=mine, asynchronous=False)
+        fleet.adopt("--weight", "lag")
+
+        def shares() -> list[int]:
+            return sorted(len(each.assignment()) for each in both)
+
+        until(lambda: shares() == [1, 3], "the weights count", story=fleet.story)
+        [alone] = [each for each in both if len(each.assignment()) == 1]
+        assert [part.partition for part in alone.assignment()] == [0]
 
 
 def test_groups_that_are_refused(kafka, capsys):
