@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -78,15 +79,19 @@ class Churn:
 def sample(stage: Stage, coordinator: Coordinator, meters: Meters) -> Sample:
     """What everything takes now."""
     job = psutil.Process(coordinator.process.pid)
-    processes = [job, *job.children(recursive=True)]
+    threads = files = 0
+    for process in [job, *job.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            threads += process.num_threads()
+            files += process.num_fds()
     metrics = coordinator.metrics()
     return {
         **meters.memory(),
         "checkpoint, MB": size_of(stage.folder / "checkpoint") / 1e6,
         "checkpoint, files": sum(len(f) for _, _, f in os.walk(stage.folder / "checkpoint")),
         "state store, MB": metrics.get("muster_state_bytes", 0.0) / 1e6,
-        "job, threads": float(sum(p.num_threads() for p in processes)),
-        "job, open files": float(sum(p.num_fds() for p in processes)),
+        "job, threads": float(threads),
+        "job, open files": float(files),
         "topics, MB": sum(
             segment.stat().st_size for segment in (stage.folder / "kafka").rglob("*.log")
         )

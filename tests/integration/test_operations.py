@@ -21,6 +21,10 @@ from support.worker.fleet import QUICK, Fleet
 from muster.broker.kafka import free_port
 from muster.broker.tether import Tethered
 from muster.cli.main import main
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 from muster.streams import canary
 
@@ -149,6 +153,32 @@ def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFi
     assert ([each for each in found if each["level"] == "fail"], code) == ([], 0)
     letters = [each["what"] for each in found if each["check"] == "rejected"]
     assert letters[0].startswith("1 in 10 minutes")
+
+
+def test_batches_leave_no_file_open(life: Page, job: Job) -> None:
+    """The JVM has as many open files and sockets after 40 more batches as before."""
+    (jvm,) = (p for p in psutil.Process(job.pid).children(recursive=True) if p.name() == "java")
+
+    def batch() -> None:
+        """One more batch: a config of a group of its own makes it."""
+        before = Page(job).values["muster_batches_total"]
+        job.topics.write(
+            TopicKind.CONFIG,
+            GroupConfig(
+                group=GroupId("files"),
+                assignor="sticky",
+                settings=parse_settings({}, "sticky"),
+                tasks=(Subtopology("0", 1),),
+            ),
+        )
+        until(lambda: Page(job).values["muster_batches_total"] > before, "a batch", story=job.tail)
+
+    for _ in range(5):  # what is opened once is open by then
+        batch()
+    before = jvm.num_fds()
+    for _ in range(40):
+        batch()
+    assert jvm.num_fds() < before + 20
 
 
 def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
