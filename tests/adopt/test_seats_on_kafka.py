@@ -1,6 +1,6 @@
 """Who has the leader's seat of a real group: `--wait`, a frozen governor, members with other names.
 
-No coordinator runs here unless a test says so: the governor decides with the same assignor.
+No coordinator runs here: the governor decides with the same assignor.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_wait_makes_no_member_leave(kafka, tmp_path):
         assert "lost" not in ends, "no member was let go"
 
 
-def test_a_frozen_governor_and_its_stand_by(kafka, job, tmp_path):
+def test_a_frozen_governor_and_its_stand_by(kafka, tmp_path):
     """The stand-by governs a session later; the one that wakes up does no harm."""
     with Fleet(kafka, tmp_path, partitions=6) as fleet:
         fleet.produces()
