@@ -15,6 +15,8 @@ Needs the extras `adopt` and `broker`, Java, and psutil.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import random
 import sys
@@ -58,7 +60,8 @@ def workers(stage: Stage, admin: AdminClient, times: int) -> list[float]:
     """Two of muster's workers."""
     held: dict[str, set[int]] = {"A": set(), "B": set()}
     where = ("--bootstrap-server", stage.address)
-    muster(["config", "set", "--group", "parcels", "--topic", "parcels", *where])
+    with contextlib.redirect_stdout(io.StringIO()):
+        muster(["config", "set", "--group", "parcels", "--topic", "parcels", *where])
 
     def worker(name: str) -> Worker:
         return Worker(
