@@ -242,3 +242,11 @@ def inflate(data: bytes, at: int, size_max: int) -> tuple[bytes, int]:
     if not stream.eof:
         raise DecodeError("a zlib stream ends too early", len(data))
     return raw, len(data) - len(stream.unused_data)
+
+
+def beginning(data: bytes, at: int, size: int) -> bytes:
+    """The first `size` bytes of what a zlib stream inflates to; fewer if it has no more."""
+    try:
+        return zlib.decompressobj().decompress(data[at:], size)
+    except zlib.error as error:
+        raise DecodeError(f"bytes that do not inflate: {error}", at) from None

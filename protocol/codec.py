@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from muster.protocol import event_rows, record_rows
+from muster.protocol.covers import HEARD_MAX
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -113,6 +114,7 @@ def decode(
     *,
     schemas: Schemas = KNOWN,
     tasks_max: int = SET_TASKS_MAX,
+    heard_max: int = HEARD_MAX,
 ) -> Event:
     """Read an event.
 
@@ -124,6 +126,7 @@ def decode(
         schemas: the schemas that the reader knows.
         tasks_max: limit of the tasks that a join or report names in each role, and of the units
             that a lag report names, because a few bytes can name millions.
+        heard_max: limit of the members whose heartbeats a tick carries, for the same reason.
 
     Raises:
         DecodeError: the bytes are not a valid event of this topic.
@@ -140,6 +143,8 @@ def decode(
     name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
     if (kind, name) in _HOLDING:
         return _HOLDING[kind, name](group, row, origin, tasks_max)
+    if (kind, name) == (TopicKind.MEMBERSHIP, "Tick"):
+        return event_rows.tick_from(group, row, origin, heard_max)
     build = EVENTS.get((kind, name))
     if is_found and name != "TopicsFound":
         raise DecodeError(f"a {name} under the key of what was found"[:200])

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.protocol.bits import inflate
+from muster.protocol.bits import beginning, inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
 from muster.protocol.keys import member_fault
@@ -89,11 +89,16 @@ def _packed(heard: Sequence[Heard]) -> bytes:
     return zlib.compress(raw, 1 if len(raw) > _SMALL_BYTES else 0)
 
 
-def cover_from(row: Row) -> Cover | None:
+def cover_from(row: Row, heard_max: int = HEARD_MAX) -> Cover | None:
     """Read what `cover_row` wrote; None if there is no cover.
 
+    Args:
+        row: of a tick.
+        heard_max: members that the cover may name; more are refused before they are read, because
+            a few hundred bytes can name thousands.
+
     Raises:
-        DecodeError: the bytes are not a cover.
+        DecodeError: the bytes are not a cover, or it names too many members.
     """
     data = row["extras"].get(EXTRA)
     if data is None:
@@ -103,6 +108,9 @@ def cover_from(row: Row) -> Cover | None:
     from_ms, through_ms = _TIMES.unpack_from(data)
     if not 0 <= from_ms <= through_ms:
         raise DecodeError(f"a cover from {from_ms} to {through_ms}")
+    count = int.from_bytes(beginning(data, _TIMES.size, _COUNT.size), "little")
+    if count > heard_max:
+        raise DecodeError(f"a cover of {count} members; at most {heard_max} are read here")
     raw, end = inflate(data, _TIMES.size, RAW_BYTES_MAX + _COUNT.size)
     if end != len(data):
         raise DecodeError("bytes behind the cover", end)
@@ -114,8 +122,8 @@ def _heard(raw: bytes) -> Iterator[Heard]:
         raise DecodeError("a cover without a number of members")
     (count,) = _COUNT.unpack_from(raw)
     names = _COUNT.size + count * 13
-    if count > HEARD_MAX or len(raw) < names:
-        raise DecodeError(f"a cover of {count} members in {len(raw)} bytes, at most {HEARD_MAX}")
+    if len(raw) < names:
+        raise DecodeError(f"a cover of {count} members in {len(raw)} bytes")
     at = _COUNT.size + count
     epochs = np.frombuffer(raw, "<i4", count, at).tolist()
     digests = np.frombuffer(raw, "<u8", count, at + 4 * count).tolist()

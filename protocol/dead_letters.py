@@ -79,8 +79,8 @@ class DeadLetter(StrEnum):
     )
     TOO_MUCH_AT_ONCE = (
         "TOO_MUCH_AT_ONCE",
-        "a large event behind as many large events of its group as one batch takes; of very many"
-        " configs in one batch the newest count",
+        "an event behind as many events, or large events, of its group as one batch takes; of very"
+        " many configs in one batch the newest count",
         "find who writes so much to the group; members join again by themselves",
     )
     LEFT_OUT = (

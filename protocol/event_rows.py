@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.protocol import found_rows, rows
-from muster.protocol.covers import cover_from, cover_row
+from muster.protocol.covers import HEARD_MAX, cover_from, cover_row
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -211,7 +211,7 @@ def tick_row(event: Tick) -> Row:
     return rows.with_extras(rows.mark_row(event.published), cover_row(event.cover))
 
 
-def tick_from(group: GroupId, row: Row, origin: Origin) -> Tick:
-    """A tick from its row, checked."""
-    published, cover = rows.mark_from(row), cover_from(row)
+def tick_from(group: GroupId, row: Row, origin: Origin, heard_max: int = HEARD_MAX) -> Tick:
+    """A tick from its row, checked; it carries heartbeats of at most `heard_max` members."""
+    published, cover = rows.mark_from(row), cover_from(row, heard_max)
     return Tick(group=group, published=published, cover=cover, origin=origin)

@@ -1,7 +1,9 @@
 """The topics: purpose, key layout and settings of each.
 
 Input topics use ``message.timestamp.type=LogAppendTime``, because the broker's timestamps are the
-group's time. On compacted topics the newest record of a key counts; the other topics are history.
+group's time. They use ``compression.type=uncompressed``, because Kafka limits the bytes of a record
+as they are stored: a compressed one can take a thousand times as many in the coordinator's memory.
+On compacted topics the newest record of a key counts; the other topics are history.
 """
 
 from __future__ import annotations
@@ -62,22 +64,26 @@ class Topic:
         return f"{prefix}.{self.kind}"
 
 
-def _history(retention_ms: int, *, log_append_time: bool = True) -> dict[str, str]:
+_INPUT = {"message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed"}
+_OUTPUT = {"message.timestamp.type": "CreateTime"}
+
+
+def _history(retention_ms: int, *, is_input: bool = True) -> dict[str, str]:
     return {
         "cleanup.policy": "delete",
-        "message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime",
+        **(_INPUT if is_input else _OUTPUT),
         "retention.ms": str(retention_ms),
         "segment.ms": str(_HOUR_MS),
         "max.message.bytes": "1048588",
     }
 
 
-def _compacted(*, log_append_time: bool = False, segment_bytes: int = 64 << 20) -> dict[str, str]:
+def _compacted(*, is_input: bool = False, segment_bytes: int = 64 << 20) -> dict[str, str]:
     # delete.retention.ms: a reader that was away for a day still sees tombstones.
     # max.compaction.lag.ms and the segment size bound how much a reader from the beginning reads.
     return {
         "cleanup.policy": "compact",
-        "message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime",
+        **(_INPUT if is_input else _OUTPUT),
         "delete.retention.ms": str(_DAY_MS),
         "max.compaction.lag.ms": str(6 * _HOUR_MS),
         "segment.bytes": str(segment_bytes),
@@ -103,7 +109,7 @@ TOPICS: tuple[Topic, ...] = (
         TopicKind.CONFIG,
         "what each group is configured to be; a tombstone deletes the group",
         "group",
-        _compacted(log_append_time=True),
+        _compacted(is_input=True),
     ),
     Topic(
         TopicKind.LAG,
@@ -127,7 +133,7 @@ TOPICS: tuple[Topic, ...] = (
         TopicKind.REJECTED,
         "dead letters: inputs that changed nothing, with the reason",
         "topic|partition|offset",
-        _history(7 * _DAY_MS, log_append_time=False),
+        _history(7 * _DAY_MS, is_input=False),
     ),
     Topic(
         TopicKind.CLOCK,

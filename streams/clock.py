@@ -63,6 +63,15 @@ BEHIND_TICKS = 100
 backlog longer, and a tick has no effect before it is read."""
 
 
+STALE_MAX = 4
+"""An alarm that is replaced stays queued until its time, which a group may have set weeks ahead.
+The queue is made anew when it has this many entries for each group (and `STALE_MIN` more)."""
+STALE_MIN = 1_000
+
+STRANGE_TICKS = 20
+"""Ticks a second for all groups together that have no wake-up, but members that write heartbeats: a
+batch takes in only a few such groups, and any writer can invent them."""
+
 COMPANY = 128
 """Ticks that are written early, beside one that is due: the query then has one batch for many."""
 COMPANY_SHARE = 6
@@ -134,11 +143,28 @@ class Schedule:
             self._alarms.pop(sleeper, None)
             self._allowed.pop(sleeper, None)
             return
+        self._forget_replaced()
         wait_ms = max(at_ms - now_ms, 0)
         self._alarms[sleeper] = _Alarm(at_ms, at_ms, published, apart=apart, wait_ms=wait_ms)
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
             heapq.heappush(self._early, (at_ms - wait_ms // COMPANY_SHARE, at_ms, sleeper))
+
+    def _forget_replaced(self) -> None:
+        """Make a queue anew that is full of alarms that newer ones have replaced."""
+        most = STALE_MAX * len(self._alarms) + STALE_MIN
+        if len(self._queue) > most:
+            self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
+            heapq.heapify(self._queue)
+        if len(self._early) > most:
+            # An alarm that was due since then is queued at its next time; it has no early one.
+            queued = {(at_ms, sleeper): early_ms for early_ms, at_ms, sleeper in self._early}
+            self._early = [
+                (early_ms, at_ms, sleeper)
+                for (at_ms, sleeper), early_ms in queued.items()
+                if sleeper in self._alarms and self._alarms[sleeper].at_ms == at_ms
+            ]
+            heapq.heapify(self._early)
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due, each with the mark of its wake-up.
@@ -226,7 +252,7 @@ class Clock(Loop):
         super().__init__("muster-clock")
         self._canary = canary
         self._is_behind = is_behind
-        self._behind_s = 0.0
+        self._behind_s = self._strange_s = 0.0
         self._clients = clients
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
@@ -326,7 +352,10 @@ class Clock(Loop):
             if now_s >= late_s or self._heartbeats.through_ms(sleeper) >= until_ms:
                 del self._held[sleeper]
                 self._tick(producer, sleeper, published)
-        for sleeper in self._heartbeats.strangers(now_ms):
+        if now_s < self._strange_s + 1:
+            return
+        self._strange_s = now_s
+        for sleeper in self._heartbeats.strangers(now_ms)[:STRANGE_TICKS]:
             if sleeper not in self._schedule:
                 self._tick(producer, sleeper, None)
             self._heartbeats.forget(sleeper)

@@ -8,8 +8,9 @@ nothing, because a record may carry an earlier time than that at which it can be
 
 Where no member writes, the clock writes a *marker* (a tick on the heartbeats topic) and reads it.
 
-Memory is bounded: a group has at most `MEMBERS_MAX` members here, and of groups that asked for no
-tick there are at most `STRANGERS_MAX`. What is forgotten is not vouched for.
+Memory is bounded: a group has at most `MEMBERS_MAX` members here and all groups together
+`HEARD_MAX`, beyond which the largest group loses its own; of groups that asked for no tick there
+are at most `STRANGERS_MAX`. What is forgotten is not vouched for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from muster.protocol.keys import key_of, parse_key, partition_of
 
 MEMBERS_MAX = 50_000
 """Members of one group that have written since its newest tick."""
+HEARD_MAX = 250_000
+"""The same of all groups together: some 100 MB, and as much again while ticks are under way."""
 STRANGERS_MAX = 1_000
 """Groups that have no wake-up, but members that write heartbeats..."""
 STRANGE_MS = 5_000
@@ -90,6 +93,8 @@ class Heartbeats:
         self._counts: dict[str, int] = {}
         self._groups: dict[Sleeper, _Group] = {}
         self._strangers: dict[Sleeper, int] = {}
+        self._heard = 0
+        """Members in `heard` of all groups."""
 
     def listen(self, prefix: str, partitions: int) -> None:
         """Note that all of so many partitions are read from now on."""
@@ -175,10 +180,21 @@ class Heartbeats:
         if group is None:
             # Whatever came before this record was not kept, so no cover vouches for that time.
             group = self._groups[sleeper] = _Group(partition.through_ms)
-        if member in group.heard or len(group.heard) < MEMBERS_MAX:
+        if member in group.heard:
             group.heard[member] = beat
+        elif len(group.heard) < MEMBERS_MAX:
+            group.heard[member] = beat
+            self._heard += 1
+            if self._heard > HEARD_MAX:
+                self._lose()
         else:
             group.has_lost = True
+
+    def _lose(self) -> None:
+        """Drop the heartbeats of the group that has most: so a flood costs its own group first."""
+        largest = max(self._groups.values(), key=lambda group: len(group.heard))
+        self._heard -= len(largest.heard)
+        largest.heard, largest.has_lost = {}, True
 
     def has_heard(self, sleeper: Sleeper) -> bool:
         """Whether members of a group have written since its newest tick."""
@@ -195,9 +211,13 @@ class Heartbeats:
         self._strangers.pop(sleeper, None)
         group = self._groups.get(sleeper)
         if group is not None and group.sent is None:
-            del self._groups[sleeper]
+            self._drop(sleeper, group)
         elif group is not None:
             group.is_gone = True
+
+    def _drop(self, sleeper: Sleeper, group: _Group) -> None:
+        self._heard -= len(group.heard)
+        del self._groups[sleeper]
 
     def cover(self, sleeper: Sleeper) -> Cover | None:
         """The cover of the next tick; None = nothing was read, or the one before is not `done`."""
@@ -215,6 +235,7 @@ class Heartbeats:
             Heard(member, min(max(through_ms - at_ms, 0) // 1_000, AGE_S_MAX), epoch, digest)
             for member, (at_ms, epoch, digest) in group.heard.items()
         )
+        self._heard -= len(group.heard)
         group.sent, group.sent_ms, group.heard, group.has_lost = group.heard, through_ms, {}, False
         return Cover(min(from_ms, through_ms), through_ms, heard)
 
@@ -224,9 +245,11 @@ class Heartbeats:
         if group is None or group.sent is None:
             return
         if group.is_gone:
-            del self._groups[sleeper]
+            self._drop(sleeper, group)
         elif written:
             group.through_ms = max(group.through_ms, group.sent_ms)
         else:
+            self._heard -= len(group.heard)
             group.heard = group.sent | group.heard
+            self._heard += len(group.heard)
         group.sent = None

@@ -113,7 +113,7 @@ def _run(config: JobConfig) -> int:
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
-        timestamps.check(config.clients, topics)
+        timestamps.check(config.clients, topics, source.heartbeats_topics(config.prefixes))
         seen = Seen(config, stack)
         turn = standby.Turn(job, config.prefixes, config.silence_ms / 1000)
         vigil = stack.enter_context(

@@ -38,6 +38,10 @@ _MARKER = codec.encode(Tick(group=canary.GROUP))
 _SETTINGS: dict[str, str | int | bool] = {
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
+    # A writer that leaves a transaction open must not keep the heartbeats behind it from the clock.
+    "isolation.level": "read_uncommitted",
+    # What waits to be read is memory of the coordinator, and heartbeats are small.
+    "queued.max.messages.kbytes": 16 << 10,
     # Heartbeats come one by one. A broker that answered each at once would work for nothing.
     "fetch.min.bytes": 64 << 10,
     "fetch.wait.max.ms": 250,
@@ -68,6 +72,8 @@ class Listener:
         self._next: dict[tuple[str, int], int] = {}
         self._marked: dict[tuple[str, int], float] = {}
         self._unread: set[tuple[str, int]] = set()
+        self._oldest: dict[tuple[str, int], int] = {}
+        """The first offset that Kafka still has, asked once for each `read` that needs it."""
         self._looked_s = float("-inf")
         self._told: set[str] = set()
         self._refused: set[str] = set()
@@ -91,6 +97,7 @@ class Listener:
         except KafkaException:
             return
         rows: dict[str, list[Row]] = defaultdict(list)
+        self._oldest.clear()
         for message in messages:
             row = self._row(message)
             if row is not None:
@@ -111,11 +118,26 @@ class Listener:
         if partition is None or offset is None or topic not in self._counts:
             return None
         place = (topic, partition)
-        if offset != self._next.get(place, offset):
+        if offset > self._next.get(place, offset) and self._has_lost(place):
             self._heartbeats.skip(self._topics[topic], partition)
         self._next[place] = offset + 1
         self._marked.pop(place, None)
         return Row(partition, message.key(), message.value(), at_ms)
+
+    def _has_lost(self, place: tuple[str, int]) -> bool:
+        """Whether Kafka removed records before they were read; in doubt it did.
+
+        The ends of transactions take offsets, too. A writer could otherwise keep the time of all
+        groups of the partition from moving.
+        """
+        assert self._consumer is not None
+        if place not in self._oldest:
+            try:
+                found = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=1)
+            except KafkaException:
+                found = None
+            self._oldest[place] = self._next[place] + 1 if found is None else found[0]
+        return self._oldest[place] > self._next[place]
 
     def _look(self, consumer: Consumer) -> None:
         """Follow topics that exist, with all of their partitions."""

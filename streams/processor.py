@@ -249,7 +249,8 @@ class GroupProcessor(StatefulProcessor):
         lane, entries, keyring, stored, group = rows
         schemas = schemas_of(self._writers)
         most = self._publisher(rows).group_tasks_max
-        limits = Limits(most, group_batch.tasks_of(group, stored))
+        members = 0 if group is None else len(group.roster)
+        limits = Limits(most, group_batch.tasks_of(group, stored), members)
         try:
             return open_lane(
                 lane, entries, self._topics, schemas, keyring, stored.replay_guard, limits

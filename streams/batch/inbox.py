@@ -10,11 +10,13 @@ a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from muster.protocol import codec
+from muster.protocol.covers import HEARD_MAX
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
@@ -24,8 +26,10 @@ from muster.protocol.events import (
     Join,
     LagReport,
     Origin,
+    Refused,
     Report,
     Taken,
+    Tick,
     TopicsFound,
 )
 from muster.protocol.framing import KNOWN, PREFIX, Schemas
@@ -49,11 +53,21 @@ BATCH_TASKS_MIN = 1 << 18
 BATCH_LAGS_MIN = 1 << 14
 """Lags that the events of a group in one batch may report, even in a small group; a decoded lag
 takes some 300 bytes."""
+BATCH_HEARD_MIN = 50_000
+"""Heartbeats that the ticks of a group in one batch may carry, even in a small group..."""
+BATCH_HEARD = 8
+"""...and for each member of a larger one. Reading and taking one in costs microseconds, and a few
+hundred bytes can carry thousands."""
+BATCH_EVENTS_MIN = 1_000
+"""Joins, reports, leaves, drains and ticks that a group may bring into one batch, even a small one,
+and as many lag reports. Each costs up to half a millisecond. A larger group may bring one for each
+of its members, or for each of its tasks. Heartbeats are cheap and do not count."""
 LAGS_MAX = 1 << 22
 """Lags that the events of a group in one batch may report, however many tasks the group has."""
 SMALL_BYTES_MAX = 4_096
 """When the lags of a batch are used up, larger events of the group are refused without decoding."""
 _TOO_MANY_LAGS = "more lags than the events of a group may report in one batch"
+_TOO_MANY_EVENTS = DecodeError("more events of this group than one batch takes")
 _REFUSED = DecodeError("no event: by its key, or by how its value begins")
 _SIGNS_OF_LIFE = (PREFIX["Heartbeat"], PREFIX["Tick"])
 _KINDS = {str(kind): kind for kind in INPUTS}
@@ -84,22 +98,27 @@ class Limits(NamedTuple):
     Attributes:
         group_tasks_max: tasks that a config may declare.
         tasks_known: tasks that the group has; what members may name grows with it.
+        members_known: members that the group has; how many events it may bring grows with it.
     """
 
     group_tasks_max: int = GROUP_TASKS_MAX
     tasks_known: int = 0
+    members_known: int = 0
 
 
 NO_LIMITS = Limits(tasks_known=SET_TASKS_MAX)
 
 
 class _Budget:
-    """Tasks and lags that the rest of a batch may name: a few bytes can name millions of tasks."""
+    """What the rest of a batch may bring: events, tasks, lags, and heartbeats in ticks."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._left = 0
         self._lags = BATCH_LAGS_MIN
+        self._heard = max(BATCH_HEARD_MIN, BATCH_HEARD * limits.members_known)
+        self._events_max = max(BATCH_EVENTS_MIN, limits.members_known)
+        self._events: Counter[TopicKind] = Counter()
         self.each = 0
         self.declare(limits.tasks_known)
 
@@ -108,6 +127,20 @@ class _Budget:
         self.each = max(self.each, EVENT_TASKS_MIN, 2 * tasks)
         self._left = max(self._left, BATCH_TASKS_MIN, 8 * tasks)
         self._lags = max(self._lags, min(16 * tasks, LAGS_MAX))
+        self._events_max = max(self._events_max, tasks)
+
+    def has_room(self, kind: TopicKind) -> bool:
+        """Whether the batch takes one more event of a topic; of configs it does (`share`)."""
+        return self._events[kind] < self._events_max or kind is TopicKind.CONFIG
+
+    def count(self, kind: TopicKind) -> None:
+        """Count an event that the group gets."""
+        self._events[kind] += 1
+
+    @property
+    def heard(self) -> int:
+        """Heartbeats that the next tick may carry."""
+        return min(HEARD_MAX, max(self._heard, 0))
 
     @property
     def next(self) -> int:
@@ -138,6 +171,8 @@ class _Budget:
             self._lags -= len(event.lags)
         if isinstance(event, Join | Report):
             self._left -= sum(len(getattr(event.holding, name)) for name in HOLDING_SETS)
+        elif isinstance(event, Tick) and event.cover is not None:
+            self._heard -= len(event.cover.heard)
         elif isinstance(event, GroupConfig | TopicsFound):
             tasks = _tasks_of(event)
             most = self._limits.group_tasks_max
@@ -286,22 +321,64 @@ def open_lane(
     for position, entry in enumerate(entries):
         if position not in quick and _kind(entry, topics) is TopicKind.CONFIG:
             configs[position] = _decoded(entry, key, topics, schemas, budget)
+    reader = _Reader(key, topics, schemas, budget, gate)
     for position, entry in enumerate(entries):
-        event: Event | DecodeError | None = quick.get(position) or configs.get(position)
-        if event is None:
-            event = _decoded(entry, key, topics, schemas, budget)
-        if isinstance(event, DecodeError):
-            inbox.rejected.append(_dead(entry, key, event, topics))
-            continue
-        taken: Taken | None = event
-        if gate is not None:
-            taken = gate.taken(event, _value(entry), signatures[position])
-        if taken is not None:
-            inbox.events.append(taken)
+        ready = quick.get(position) or configs.get(position)
+        signature = b"" if gate is None else signatures[position]
+        found = reader.read(entry, ready, signature)
+        if isinstance(found, Rejected):
+            inbox.rejected.append(found)
+        elif found is not None:
+            inbox.events.append(found)
     if gate is not None:
         inbox.rejected += gate.letters
         inbox.replay_guard = guard.to_bytes(HEADER.unpack_from(entries[-1])[0] if entries else 0)
     return inbox
+
+
+class _Reader(NamedTuple):
+    """Reads the rows of a group in order, within its budget."""
+
+    key: bytes | None
+    topics: Sequence[str]
+    schemas: Schemas
+    budget: _Budget
+    gate: Gate | None
+
+    def read(
+        self, entry: bytes, ready: Event | DecodeError | None, signature: bytes
+    ) -> Taken | Rejected | None:
+        """What the group gets for a row, or its dead letter; None = neither.
+
+        Args:
+            entry: the packed row.
+            ready: its event or error, if it is a heartbeat or a config, which are read before.
+            signature: its signature; empty = it has none.
+        """
+        if ready is not None:
+            return self._taken(entry, ready, signature)
+        kind = _kind(entry, self.topics)
+        # With keys, only accepted events count: a forger must not crowd out the members.
+        if self.gate is None and not self.budget.has_room(kind):
+            return self._beyond(entry)
+        event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
+        taken = self._taken(entry, event, signature)
+        if taken is None or isinstance(taken, Rejected | Refused):
+            return taken
+        if not self.budget.has_room(kind):
+            return self._beyond(entry)
+        self.budget.count(kind)
+        return taken
+
+    def _taken(
+        self, entry: bytes, event: Event | DecodeError, signature: bytes
+    ) -> Taken | Rejected | None:
+        if isinstance(event, DecodeError):
+            return _dead(entry, self.key, event, self.topics)
+        return event if self.gate is None else self.gate.taken(event, _value(entry), signature)
+
+    def _beyond(self, entry: bytes) -> Rejected:
+        return _dead(entry, self.key, _TOO_MANY_EVENTS, self.topics, DeadLetter.TOO_MUCH_AT_ONCE)
 
 
 def _decoded(
@@ -312,7 +389,9 @@ def _decoded(
     kind = _kind(entry, topics)
     try:
         budget.admit(kind, len(value or b""))
-        event = codec.decode(kind, key, value, origin, schemas=schemas, tasks_max=budget.next)
+        event = codec.decode(
+            kind, key, value, origin, schemas=schemas, tasks_max=budget.next, heard_max=budget.heard
+        )
         budget.take(event)
     except DecodeError as error:
         return error
@@ -358,11 +437,17 @@ def _heartbeats(
     return quick
 
 
-def _dead(entry: bytes, key: bytes | None, error: DecodeError, topics: Sequence[str]) -> Rejected:
+def _dead(
+    entry: bytes,
+    key: bytes | None,
+    error: DecodeError,
+    topics: Sequence[str],
+    reason: DeadLetter = DeadLetter.UNDECODABLE,
+) -> Rejected:
     origin, value = unpack(entry, topics)
     return Rejected(
         origin=origin,
-        reason=DeadLetter.UNDECODABLE,
+        reason=reason,
         message=str(error),
         key=key or b"",
         value=value or b"",

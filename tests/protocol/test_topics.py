@@ -13,10 +13,15 @@ def test_every_kind_has_its_topic() -> None:
     assert [kind_of(name) for name in ("muster.other", "other.config", "config", "")] == [None] * 4
 
 
-def test_time_is_the_brokers_on_inputs() -> None:
-    """Input topics use the broker's timestamp; topics with one value per key are compacted."""
-    for kind in INPUTS:
+def test_writers_choose_neither_time_nor_memory() -> None:
+    """Topics that members write to use the broker's timestamp and take no compressed records."""
+    for kind in (*INPUTS, TopicKind.HEARTBEATS):
         assert BY_KIND[kind].settings["message.timestamp.type"] == "LogAppendTime"
+        assert BY_KIND[kind].settings["compression.type"] == "uncompressed"
+
+
+def test_topics_with_one_value_for_each_key_are_compacted() -> None:
+    """On the others the history is kept for a while."""
     compacted = {k for k, t in BY_KIND.items() if t.settings["cleanup.policy"] == "compact"}
     assert compacted == {
         TopicKind.CONFIG,

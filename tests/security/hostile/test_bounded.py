@@ -18,6 +18,7 @@ from support.streams.operator import LANE, G, Operator, config, of_kind
 from support.suite.examples import examples
 
 from muster.protocol import codec
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -196,6 +197,14 @@ def beats(n: int) -> Batch:
     return [Heartbeat(group=G, member=MemberId(f"m{m}"), epoch=2, digest=n * m) for m in (0, 1)]
 
 
+def apart(n: int) -> Batch:
+    """Ticks with the heartbeats of two members, one of a wrong digest, and of a new stranger."""
+    if n == 0:
+        return [join(0, apart=True), join(1, apart=True)]
+    heard = tuple(Heard(MemberId(name), 0, 2, n) for name in ("m0", "m1", f"s{n}"))
+    return [Tick(group=G, cover=Cover((n - 1) * 5_000, n * 5_000, heard))]
+
+
 STORIES: dict[str, tuple[Callable[[int], Batch], int, bool]] = {
     "generations": (generations, 1_000, True),
     "members that die": (deaths, 9_000, True),
@@ -207,6 +216,7 @@ STORIES: dict[str, tuple[Callable[[int], Batch], int, bool]] = {
     "drains": (drained, 1_000, True),
     "refused events": (in_vain, 1_000, True),
     "heartbeats": (beats, 5_000, True),
+    "heartbeats apart": (apart, 5_000, True),
 }
 """Name → events of batch n, ms since the batch before, whether members obey."""
 

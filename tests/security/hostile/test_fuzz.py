@@ -30,6 +30,7 @@ from support.streams.operator import INPUT, LANE, G, Operator, of_kind, record_o
 from support.suite.examples import examples
 
 from muster.protocol import codec, events
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.errors import EncodeError
@@ -89,6 +90,7 @@ profile = {
     "static": names,
     "config_offset": st.none() | longs,
     "rebalance_timeout_ms": st.none() | ints,
+    "make_before_break": st.booleans(),
 }
 group = {"group": st.just(G)}
 who = {**group, "member": members}
@@ -113,6 +115,13 @@ tunings = st.fixed_dictionaries(
         "rack.aware.assignment.strategy": st.sampled_from(("none", "min_traffic")),
     },
 )
+heard = st.builds(Heard, members, st.integers(0, 255), st.integers(-(2**31), 2**31 - 1), u64)
+crowd = tuple(Heard(f"s{n}", 0, 1, n) for n in range(2_000))
+covers = st.builds(
+    lambda one, two, told: Cover(min(one, two), max(one, two), told),
+    *(longs | st.integers(0, 10_000), longs | st.integers(0, 10_000)),
+    st.lists(heard, max_size=6).map(tuple) | st.just(crowd),
+)
 assignors = st.sampled_from(
     ("sticky", "high-availability", "learner", "cooperative", "eager", "static", "sys:exit", "no")
 )
@@ -127,6 +136,7 @@ any_event = st.one_of(
         instance_id=st.none() | words,
         holding=holdings,
         lags=lags,
+        apart=st.booleans(),
     ),
     st.builds(
         events.Report,
@@ -136,6 +146,7 @@ any_event = st.one_of(
         revision=ints,
         holding=holdings,
         lags=lags,
+        coordinator_epoch=st.none() | longs,
     ),
     st.builds(events.Heartbeat, **who, epoch=ints, digest=u64),
     st.builds(events.Leave, **who, incarnation=u64, temporary=st.booleans()),
@@ -143,7 +154,12 @@ any_event = st.one_of(
     st.builds(events.LagReport, **who, lags=lags),
     st.builds(configured, st.just(G), tasks, assignors, tunings),
     st.builds(events.GroupDeleted, **group),
-    st.builds(events.Tick, **group, published=st.none() | st.builds(Mark, ints, longs)),
+    st.builds(
+        events.Tick,
+        **group,
+        published=st.none() | st.builds(Mark, ints, longs),
+        cover=st.none() | covers,
+    ),
 )
 """Events as a writer may build them; a few cannot be encoded."""
 

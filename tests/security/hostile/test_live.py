@@ -19,7 +19,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 from support.kafka.brokers import Topics
-from support.protocol.bombs import BOMBS, Bomb, config
+from support.protocol.bombs import APART_BOMBS, BOMBS, Bomb, config
 from support.streams.job import Job
 from support.suite.waiting import until
 
@@ -123,7 +123,7 @@ def test_the_innocent_are_answered(
     Afterwards the job starts on the same checkpoint and on an empty one, and answers.
     """
     peak_mb = 0
-    for bomb in BOMBS:
+    for bomb in (*BOMBS, *APART_BOMBS):
         size = throw(kafka, bomb)
         took_s = innocent.asks(target)
         after_s = innocent.asks(target)

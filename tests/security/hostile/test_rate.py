@@ -30,7 +30,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from support.kafka.brokers import Topics
-from support.protocol.bombs import BOMBS, Bomb, config
+from support.protocol.bombs import APART_BOMBS, BOMBS, Bomb, config
 from support.streams.job import Job
 from support.suite.waiting import until
 
@@ -270,7 +270,7 @@ def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
     print(" | JVM MB | Python MB | kB |")
     print(row("quiet", innocent.asks(for_seconds(SECONDS)), target, None, reader), flush=True)
     wanted = set(filter(None, ONLY.split(",")))
-    for bomb in BOMBS:
+    for bomb in (*BOMBS, *APART_BOMBS):
         if wanted and bomb.name not in wanted:
             continue
         attack = Attack(kafka, bomb)

@@ -32,7 +32,7 @@ def test_writers_do_not_choose_the_time(topics: Topics) -> None:
     timestamps.check(topics.clients, inputs)
     lag = topics.name(TopicKind.LAG)
     entry = ConfigEntry(
-        timestamps.SETTING, "CreateTime", incremental_operation=AlterConfigOpType.SET
+        timestamps.TIMESTAMPS[0], "CreateTime", incremental_operation=AlterConfigOpType.SET
     )
     resource = ConfigResource(ResourceType.TOPIC, lag, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": topics.address})

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.protocol import codec
+from muster.protocol.covers import HEARD_MAX, Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
@@ -38,7 +39,7 @@ from muster.protocol.topics import TopicKind
 
 Raw = tuple[TopicKind, bytes | None, bytes | None]
 HOSTILE = GroupId("hostile")
-M, C, L = TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.LAG
+M, C, L, H = TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.LAG, TopicKind.HEARTBEATS
 
 
 class Bomb(NamedTuple):
@@ -264,6 +265,64 @@ def of_one_task(count: int) -> Iterator[Raw]:
         yield _raw(_join(number, holding=held, lags=(Lag(Task("0", 1), number),)))
 
 
+def ticks_of_thousands(count: int) -> Iterator[Raw]:
+    """Ticks of 1.4 kB, each with heartbeats of the same twenty thousand members."""
+    yield _raw(config())
+    yield _raw(_join(0))
+    heard = tuple(Heard("a", 0, 0, 0) for _ in range(HEARD_MAX))
+    tick = _raw(Tick(group=HOSTILE, cover=Cover(0, 2**62, heard)))
+    for _ in range(count // 10):
+        yield tick
+
+
+def joins_at_once(count: int) -> Iterator[Raw]:
+    """Members that join a group with hardly any tasks, each of them another one."""
+    yield _raw(config(2))
+    for number in range(count):
+        yield _raw(_join(number))
+
+
+def strange_heartbeats(count: int) -> Iterator[Raw]:
+    """Heartbeats apart of as many members of one group as there are records, with long names."""
+    for number in range(count):
+        yield _apart(HOSTILE, f"{number}{'x' * 100}")
+
+
+def strange_groups(count: int) -> Iterator[Raw]:
+    """Heartbeats apart of as many groups as there are records."""
+    for number in range(count):
+        yield _apart(GroupId(f"strange{number}"), "m0")
+
+
+def forged_heartbeats(count: int) -> Iterator[Raw]:
+    """Heartbeats apart in the name of members: wrong digests, epochs that were never given."""
+    yield _raw(config())
+    yield _raw(_join(0, apart=True))
+    for number in range(count):
+        yield _apart(HOSTILE, "m0", (0, 2**31 - 1, -(2**31))[number % 3], number)
+
+
+def heartbeat_rubbish(count: int) -> Iterator[Raw]:
+    """What is no heartbeat, where heartbeats belong: other events, rubbish, keys, large records."""
+    chance = random.Random(9)
+    events = [config(), _join(0), Tick(group=HOSTILE, cover=Cover(0, 2**62))]
+    others = [codec.encode(event) for event in events]
+    for number in range(count):
+        other = others[number % len(others)]
+        yield H, other.key, other.value
+        yield H, chance.randbytes(3), PREFIX["Heartbeat"] + chance.randbytes(chance.randint(0, 40))
+        yield H, None, None
+    for _ in range(max(count // 100, 3)):
+        yield H, HOSTILE.encode(), PREFIX["Heartbeat"] + b"\xff" * 900_000
+        yield H, b"k" * 900_000, PREFIX["Heartbeat"]
+
+
+def _apart(group: GroupId, member: str, epoch: int = 1, digest: int = 7) -> Raw:
+    beat = Heartbeat(group=group, member=MemberId(member), epoch=epoch, digest=digest)
+    encoded = codec.encode(beat)
+    return H, encoded.key, encoded.value
+
+
 def deletions(count: int) -> Iterator[Raw]:
     """A group that is configured, joined and deleted again and again."""
     for number in range(count // 20):
@@ -294,6 +353,20 @@ BOMBS = tuple(
         ("forged", forged),
         ("capacities", capacities),
         ("of one task", of_one_task),
+        ("ticks of thousands", ticks_of_thousands),
+        ("joins at once", joins_at_once),
         ("deletions", deletions),
     )
 )
+"""Attacks through the topics that the coordinator reads."""
+
+APART_BOMBS = tuple(
+    Bomb(name, records)
+    for name, records in (
+        ("strange heartbeats", strange_heartbeats),
+        ("strange groups", strange_groups),
+        ("forged heartbeats", forged_heartbeats),
+        ("heartbeat rubbish", heartbeat_rubbish),
+    )
+)
+"""Attacks through the topic of heartbeats, which the clock reads."""
