@@ -83,6 +83,7 @@ def test_topics_that_differ_are_named_and_left_alone(fresh: Topics, capsys: Outp
             "partitions is 3, expected 2",
             "cleanup.policy is delete, expected compact",
             "message.timestamp.type is CreateTime, expected LogAppendTime",
+            "compression.type is producer, expected uncompressed",
             "max.compaction.lag.ms is 9223372036854775807, expected 21600000",
             "segment.bytes is 1073741824, expected 67108864",
         ],
