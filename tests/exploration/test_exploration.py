@@ -15,10 +15,12 @@ from exploration.model import Budget, Scenario
 from exploration.mutants import Mutant, break_rule
 from exploration.scenarios import ONE, SCENARIOS, TWO
 from exploration.values import digest
+from exploration.walks import walks
 
 from muster.state import membership
 
 STATES = int(os.environ.get("MUSTER_EXPLORE_STATES", "1000"))
+WALKS = STATES // 100
 LATE_JOIN = (
     "Kafka stores a join of A",
     "time passes, and something is late",
@@ -80,6 +82,14 @@ def test_no_law_breaks_in_any_state(name: str) -> None:
     )
     assert not found.law, "\n".join((found.law, *found.story))
     assert found.complete or found.states >= STATES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in SCENARIOS if "apart" in n or "standby takes" in n])
+def test_no_law_breaks_in_walks(name: str) -> None:
+    """Random walks through clocks and takeovers, which a search to `STATES` hardly reaches."""
+    for walk in walks(SCENARIOS[name], 0, WALKS):
+        assert not walk.law, "\n".join((walk.law, *walk.story))
 
 
 def test_a_join_that_is_stored_after_the_session_extends_no_lease() -> None:
