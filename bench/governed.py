@@ -146,10 +146,14 @@ class Crowd:
 
 
 def adopt(stage: Stage, groups: list[str], name: str) -> int:
-    """Start a governor of these groups; its process id."""
+    """Start a governor of these groups, and wait until it leads them; its process id."""
     words = [word for group in groups for word in ("--group", group)]
     command = ("-m", "muster.cli.main", "adopt", "--bootstrap-server", stage.address, *words)
     process = stage.run(name, *command, "--fresh", "consumer")
+    log = stage.folder / f"{name}.log"
+    until = time.monotonic() + PATIENCE_S
+    while log.read_text().count("round ") < len(groups) and time.monotonic() < until:
+        time.sleep(0.2)
     return process.pid
 
 
@@ -165,9 +169,6 @@ def many(stage: Stage, count: int) -> None:
     crowd = Crowd(stage.address, "cooperative-sticky")
     log = stage.folder / "many.log"
     pid = adopt(stage, groups, "many")
-    until = time.monotonic() + PATIENCE_S
-    while log.read_text().count("round ") < count and time.monotonic() < until:
-        time.sleep(0.2)
     for group in groups:
         crowd.join(group, "A")
         time.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import connection, get_context, parent_process
@@ -13,7 +14,7 @@ def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
 
     They are spawned, not forked, because the caller may have threads (Kafka clients, a test
     runner). They end when the caller ends, also if it is killed; the pools of the standard library
-    live on then.
+    live on then. Ctrl-C reaches all of a terminal's processes; these leave it to the caller.
 
     Args:
         processes: how many.
@@ -27,6 +28,7 @@ def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
 def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None  # this runs in a process of a pool
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def wait() -> None:
         connection.wait([parent.sentinel])

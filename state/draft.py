@@ -286,6 +286,8 @@ class Draft:
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
+        if self.gone:  # what they had is freed at the end of the batch; they become no holders
+            self.owned.duplicate = _without(self.owned.duplicate, self.mask(self.gone))
         if len(self.owned.duplicate) == 0:
             return
         task, slot = task_of(self.owned.duplicate), slot_of(self.owned.duplicate)

@@ -23,7 +23,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settin
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import digests, outcome
-from muster.state.liveness import APART, Liveness
+from muster.state.liveness import APART, MUTE, Liveness
 from muster.state.outcome import Outcome
 from muster.state.ownership import (
     COPY_ROLES,
@@ -222,6 +222,7 @@ class Group:
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
             sessions.seat(member.slot, member.session_timeout_ms)
+            sessions.flags[member.slot] = MUTE if member.away else 0
         for slot in record.apart:
             sessions.offer(slot, offered=True, apart=True)
         recovery = Recovery(

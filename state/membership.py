@@ -99,6 +99,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     )
     draft.rename(absent.slot, member)
     draft.sessions.flags[absent.slot] = 0
+    draft.sessions.cancel_demand(absent.slot)
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
     if recovery.is_halted(draft):

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from muster.discovery import load, topics
-from muster.discovery.finding import Look, Memory, find
+from muster.discovery.finding import Look, Memory, find, smoothed
 from muster.discovery.load import Measure, Place
 from muster.discovery.topics import Topic
 from muster.kafka.cluster import QUIET
@@ -41,8 +41,6 @@ _log = structlog.get_logger("muster.streams")
 
 RETRY_S = 5.0
 WRITE_TIMEOUT_S = 10.0
-LAG_SMOOTHING = 0.3
-"""How much of a lag's weight comes from the newest look; the rest from those before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,18 +278,13 @@ class Discovery(Loop):
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
-            commits = load.committed(admin, name) if kind is Measure.LAG else None
-            sizes = load.sizes(self._clients, places) if kind is Measure.BYTES else None
-            loads = load.measured(admin, places, now_ms, commits=commits, log_sizes=sizes)
+            values = load.by_measure(self._clients, admin, kind, places, name, now_ms)
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
-        values = {place: float(each.by(kind) or 0) for place, each in loads.items()}
         if kind is Measure.LAG:
-            for place, value in values.items():
-                old = group.lags.get(place, value)
-                group.lags[place] = LAG_SMOOTHING * value + (1 - LAG_SMOOTHING) * old
-            return {place: group.lags[place] for place in values}
+            group.lags = smoothed(group.lags, values)
+            return group.lags
         return values
 
     def _write(self, prefix: str, group: _Group, event: TopicsFound, producer: Producer) -> None:

@@ -43,12 +43,14 @@ class Found:
         kind: what its members are.
         members: their names in muster.
         protocol: the assignor its members share; empty = none yet.
+        topics: topics that its consumers read.
         is_moving: whether it rebalances; Kafka then says nothing of its members but their ids.
     """
 
     kind: Kind
     members: tuple[str, ...]
     protocol: str
+    topics: tuple[str, ...] = ()
     is_moving: bool = False
 
 
@@ -120,8 +122,7 @@ def is_governed(clients: ClientSettings, group: str) -> bool:
 
 def governors(described: Description) -> list[str]:
     """Instance ids of the governors in a group."""
-    there = (member.instance_id for member in described.members)
-    return [each for each in there if each is not None and said.is_governor(each)]
+    return [str(member.instance_id) for member in described.members if member.is_governor]
 
 
 def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
@@ -147,13 +148,10 @@ def _checked(described: Description, own: str | None) -> Found:
             " waits behind it, --release lets it go"
         )
     kind = Kind.CONNECT if described.kind is groups.Kind.CONNECT else Kind.CONSUMER
-    names = tuple(_name(member) for member in described.members if member.instance_id not in there)
-    return Found(kind, names, described.assignor, _is_moving(described))
-
-
-def _name(member: groups.Member) -> str:
-    url = member.connect.url if member.connect is not None else ""
-    return said.printable(urlsplit(url).netloc or member.instance_id or member.id)
+    followers = (member for member in described.members if not member.is_governor)
+    names = tuple(said.printable(member.name) for member in followers)
+    topics = tuple(described.topics()) if kind is Kind.CONSUMER else ()
+    return Found(kind, names, described.assignor, topics, _is_moving(described))
 
 
 def pins_of(pairs: Mapping[str, str], found: Found, group: str) -> dict[str, tuple[str, ...]]:

@@ -22,15 +22,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 import kafka.errors as errors
-from kafka.protocol.admin import DescribeGroupsRequest
-from kafka.protocol.consumer import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
 
-from muster.adopt import decide, said, writing
+from muster.adopt import decide, requests, said, writing
 from muster.adopt.answers import Answer, answers
 from muster.adopt.bridge import Bridge
 from muster.adopt.model import (
@@ -110,10 +103,7 @@ class Governor:
         self._world = world
         self._post = post
         self._clock = clock
-        self._offers = [
-            JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
-            for name, metadata in said.offers(options.kind, options.protocols)
-        ]
+        self._offers = said.offers(options.kind, options.protocols)
         self._bridge = Bridge(options.group, options.pins)
         self._config = options.config
         self._configured: Place | None = options.configured  # None = one is being written
@@ -140,7 +130,7 @@ class Governor:
     def begin(self) -> None:
         """Take the seat, or watch who has it."""
         if self._options.seat is Seat.STAND_BY:
-            self._to(State.WATCHING, self._clock())
+            self._watch(self._clock())
         else:
             self._join_group()
 
@@ -174,7 +164,7 @@ class Governor:
                 self._on_news(happening, now)
         self._send(self._bridge.tick(now))
         for notice in self._bridge.notices:
-            log.info("%s", notice, extra={"group": self._options.group})
+            self._tell(notice)
         self._bridge.notices.clear()
         if self._due_ms is not None and now >= self._due_ms:
             self._on_due(now)
@@ -232,28 +222,11 @@ class Governor:
 
     def _join_group(self) -> None:
         self._to(State.JOINING, None)
-        request = JoinGroupRequest(
-            group_id=self._options.group,
-            session_timeout_ms=self._options.session_timeout_ms,
-            rebalance_timeout_ms=self._options.session_timeout_ms,
-            member_id=self._member,
-            group_instance_id=self._options.instance_id,
-            protocol_type=str(self._options.kind),
-            protocols=self._offers,
-            reason="muster adopt",
-        )
-        self._ask(request, JOIN_MS)
+        self._ask(requests.join(self._options, self._member, self._offers), JOIN_MS)
 
     def _beat(self) -> None:
         self._due_ms = None
-        self._ask(
-            HeartbeatRequest(
-                group_id=self._options.group,
-                generation_id=self._generation,
-                member_id=self._member,
-                group_instance_id=self._options.instance_id,
-            )
-        )
+        self._ask(requests.beat(self._options, self._member, self._generation))
 
     def _leave_group(self) -> None:
         if self.state in (State.WATCHING, State.NEW) or not self._member:
@@ -261,16 +234,7 @@ class Governor:
             return
         self._send(self._bridge.leave_all(self._clock()))
         self._to(State.LEAVING, self._clock() + FAREWELL_MS)
-        self._ask(self._leave_of([(self._member, self._options.instance_id)]))
-
-    def _leave_of(self, members: Sequence[tuple[str, str | None]]) -> Message:
-        leavers = [
-            LeaveGroupRequest.MemberIdentity(
-                member_id=member, group_instance_id=instance_id, reason="muster adopt"
-            )
-            for member, instance_id in members
-        ]
-        return LeaveGroupRequest(group_id=self._options.group, members=leavers)
+        self._ask(requests.leave(self._options, {self._member: self._options.instance_id}))
 
     def _on_answer(self, message: Message | Exception, now: int) -> None:
         error = error_of(message)
@@ -305,7 +269,7 @@ class Governor:
             case errors.InconsistentGroupProtocolError():
                 raise BadInput(
                     f"the members of {self._options.group!r} have no protocol in common with"
-                    f" {', '.join(offer.name for offer in self._offers)}; --protocol NAME adds the"
+                    f" {', '.join(name for name, _ in self._offers)}; --protocol NAME adds the"
                     " name of their assignor"
                 )
             case errors.FencedInstanceIdError():
@@ -331,7 +295,7 @@ class Governor:
         """Kafka does not count us any more: our session has ended, or a client removed us."""
         lived = now - self._heard_ms < self._options.session_timeout_ms
         if self.state is State.LEADING and lived:
-            log.info("removed from the group: handed back", extra={"group": self._options.group})
+            self._tell("removed from the group: handed back")
             self._send(self._bridge.leave_all(now))
             self._end(None)
             return
@@ -339,11 +303,18 @@ class Governor:
         if self.state in (State.LOOKING, State.EVICTING):
             self._to(State.EVICTING, now)
         elif self._options.kind is Kind.CONNECT or self._options.seat is Seat.STAND_BY:
-            self._to(State.WATCHING, now)  # another governor may have taken the seat
+            self._watch(now)  # another governor may have taken the seat
         else:
             self._join_group()
 
     # ------------------------------------------------------------------------------- the seat
+
+    def _watch(self, due_ms: int) -> None:
+        self._tell("stands by: takes the leader's seat when no governor is in the group")
+        self._to(State.WATCHING, due_ms)
+
+    def _tell(self, text: str) -> None:
+        log.info("%s", text, extra={"group": self._options.group})
 
     def _on_watched(self, governed: bool | None, now: int) -> None:
         if self.state is not State.WATCHING:
@@ -362,7 +333,7 @@ class Governor:
             # that they were let go: first everybody gets the answer.
             self._to(State.ANSWERING, None)
             self._said, self._given = [], {}
-            self._ask(self._sync([]))
+            self._sync({})
         elif answer.skip_assignment:
             self._join_group()  # we are back within our session: ask everybody, to know all
         else:
@@ -370,9 +341,7 @@ class Governor:
 
     def _look(self) -> None:
         self._to(State.LOOKING, None)
-        self._ask(
-            DescribeGroupsRequest(groups=[self._options.group], include_authorized_operations=False)
-        )
+        self._ask(requests.look(self._options))
 
     def _evict(self, answer: Message, now: int) -> None:
         """Let all members leave; they join again by themselves.
@@ -387,17 +356,16 @@ class Governor:
             self._yield(now)
             return
         self._let_go.add([each for each in others if not said.is_governor(name_of(each))], now)
-        about = {"group": self._options.group}
-        log.info("lets all members leave, to take the leader's seat", extra=about)
+        self._tell("lets all members leave, to take the leader's seat")
         self._to(State.EVICTING, None)
-        self._ask(self._leave_of([(other, None) for other in others]))
+        self._ask(requests.leave(self._options, dict.fromkeys(others)))
 
     def _yield(self, now: int) -> None:
         """Another governor takes the seat at the same time: leave, and watch it."""
-        leave = self._leave_of([(self._member, self._options.instance_id)])
+        leave = requests.leave(self._options, {self._member: self._options.instance_id})
         self._line.ask(leave, lambda _: None, self._options.session_timeout_ms)
         self._member = ""
-        self._to(State.WATCHING, now + LOOK_MS)
+        self._watch(now + LOOK_MS)
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
         others = [row for row in rows if row.member_id != self._member]
@@ -480,7 +448,11 @@ class Governor:
         if self._missing:
             return not self._still_missing(now)
         is_new = self._answered_units != self._config.tasks and bool(self._said)
-        return is_new and now - self._declared_ms > self._options.answer_timeout_ms
+        return (
+            is_new
+            and self._knows_jobs()
+            and now - self._declared_ms > self._options.answer_timeout_ms
+        )
 
     def _differs(self, wanted: Mapping[str, Answer]) -> bool:
         return {name: answer.assigned for name, answer in wanted.items()} != {
@@ -489,12 +461,13 @@ class Governor:
 
     def _target(self) -> dict[str, TaskSet] | None:
         is_connect = self._options.kind is Kind.CONNECT
-        if is_connect and not self._has_read_config():
+        if not self._knows_jobs():
             return None
         holds = self._bridge.holds() if is_connect else None
         return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
 
-    def _has_read_config(self) -> bool:
+    def _knows_jobs(self) -> bool:
+        """Whether it is known what there is to assign: of Connect, all that the workers know."""
         newest = max((member.config_offset for member in self._said), default=-1)
         return self._jobs is not None and self._jobs.offset >= newest
 
@@ -506,6 +479,10 @@ class Governor:
 
     def _answer(self, now: int) -> None:
         """The coordinator took too long: decide here."""
+        if not self._knows_jobs():  # what runs now goes on
+            self._answer_with({m.name: m.owned for m in self._said}, now, here=False)
+            self._answered_units = ()
+            return
         joins = [self._join_event(member) for member in self._said]
         holds = self._bridge.holds()
         if not any(holds.values()):  # eager members say nothing: they had what they were given last
@@ -522,12 +499,8 @@ class Governor:
         self._given, self._here = answers(self._said, target), here
         self._answered_units = self._config.tasks
         self._send(self._bridge.keeps(self._given, now))
-        rows = [
-            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
-            for member, assignment in self._written().items()
-        ]
         self._to(State.ANSWERING, None)
-        self._ask(self._sync(rows))
+        self._sync(self._written())
         self._note_round(now)
 
     def _written(self) -> dict[str, bytes]:
@@ -540,21 +513,15 @@ class Governor:
             self._said, self._given, self._member, self._protocol, self._connect_leader
         )
 
-    def _sync(self, rows: Sequence[Any]) -> Message:
-        return SyncGroupRequest(
-            group_id=self._options.group,
-            generation_id=self._generation,
-            member_id=self._member,
-            group_instance_id=self._options.instance_id,
-            protocol_type=str(self._options.kind),
-            protocol_name=self._protocol,
-            assignments=list(rows),
-        )
+    def _sync(self, rows: Mapping[str, bytes]) -> None:
+        options, member, protocol = self._options, self._member, self._protocol
+        self._ask(requests.sync(options, member, self._generation, protocol, rows))
 
     def _on_synced(self, now: int) -> None:
         self._heard_ms = self._asked_ms
         if self._leader != self._member:
             if self._options.seat is Seat.WAIT:
+                self._tell("is in the group; waits until the leader's seat falls free")
                 self._to(State.FOLLOWING, now + BEAT_MS)
             else:
                 self._look()
@@ -591,6 +558,8 @@ class Governor:
     def _why(self) -> str:
         if self._missing:
             return f"{count_of(self._missing, 'member')} let go not back yet; nothing is given on"
+        if self._said and not self._knows_jobs():
+            return "the group's tasks are not known yet; nothing changes"
         if self._here:
             return "no coordinator answered in time; decided here, told to the log"
         return self._snapshot.cause if self._snapshot is not None and self._said else "no members"

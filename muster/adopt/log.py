@@ -11,7 +11,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 from confluent_kafka import (
@@ -21,12 +20,11 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
 from muster.adopt.model import Configured, News
-from muster.kafka import access
+from muster.kafka.lasting import LastingProducer
 from muster.kafka.log_filter import Repeats
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
@@ -80,7 +78,10 @@ class Log:
         self._posts: dict[str, Post] = {}
         self._names: defaultdict[str, dict[int, tuple[UnitRef, ...]]] = defaultdict(dict)
         self._closing = threading.Event()
-        self._producer = Producer(clients.producer({"message.timeout.ms": 10_000}), logger=log)
+        writing = clients.producer({"message.timeout.ms": 10_000})
+        self._producer = LastingProducer(
+            writing, log, lambda error: log.warning("kafka, starting over: %s", error)
+        )
         self._reader_settings = clients.librdkafka(
             {
                 "group.id": f"{prefix}.governor",
@@ -109,16 +110,8 @@ class Log:
         post = self._posts[group]
         for sent in sends:
             try:
-                key, value, headers = signed(
-                    self._keys, encode(sent.event), sent.event, self._membership
-                )
-                self._producer.produce(
-                    self._membership,
-                    key=key,
-                    value=value,
-                    headers=list(headers),
-                    on_delivery=_answer(post, sent),
-                )
+                record = signed(self._keys, encode(sent.event), sent.event, self._membership)
+                self._producer.produce(self._membership, record, _answer(post, sent))
             except (EncodeError, KafkaException, BufferError) as error:
                 log.error("%s: an event is not written: %s", group, error)
                 post(Failed(sent))
@@ -132,18 +125,15 @@ class Log:
             post(Configured(place if error is None else None))
 
         try:
-            key, value, headers = signed(self._keys, encode(config), config, self._config)
-            self._producer.produce(
-                self._config, key=key, value=value, headers=list(headers), on_delivery=done
-            )
+            record = signed(self._keys, encode(config), config, self._config)
+            self._producer.produce(self._config, record, done)
         except (EncodeError, KafkaException, BufferError) as error:
             log.error("%s: the configuration is not written: %s", config.group, error)
             post(Configured(None))
 
     def close(self) -> None:
         """Write what is left, and stop."""
-        with suppress(KafkaException):
-            self._producer.flush(CLOSE_S)
+        self._producer.flush(CLOSE_S)
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive():
@@ -153,8 +143,8 @@ class Log:
 
     def _confirm(self) -> None:
         while not self._closing.is_set():
-            with suppress(KafkaException), access.fatal_named():
-                self._producer.poll(WAIT_S)
+            if not self._producer.serve(WAIT_S):
+                self._closing.wait(WAIT_S)
 
     def _read(self) -> None:
         consumer = Consumer(self._reader_settings, logger=log)

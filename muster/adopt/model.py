@@ -9,7 +9,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import kafka.errors as errors
 
-from muster.adopt.said import SEAT_PREFIX, Kind
+from muster.adopt.said import Kind
+from muster.discovery.load import Measure
+from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
@@ -64,6 +66,7 @@ class Options:
         seat: how the seat is taken.
         pins: member name → connectors and tasks that only it may run.
         weights: topic or connector → load of each of its tasks.
+        measure: what each partition's load is measured by; None = it is not measured.
         protocols: further assignor names that members offer.
         session_timeout_ms: after so long without heartbeats Kafka gives the seat to another member.
         answer_timeout_ms: how long the coordinator may take for a decision.
@@ -79,6 +82,7 @@ class Options:
     seat: Seat = Seat.TAKE
     pins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    measure: Measure | None = None
     protocols: tuple[str, ...] = ()
     session_timeout_ms: int = SESSION_MS
     answer_timeout_ms: int = ANSWER_MS

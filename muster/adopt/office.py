@@ -68,7 +68,9 @@ class Office:
             options,
             self._network.line(group),
             self._topics,
-            needs=lambda topics: self._partitions.want(group, topics, runner.has_jobs),
+            needs=lambda topics: self._partitions.want(
+                group, topics, runner.has_jobs, options.measure
+            ),
             watch=lambda: self._watch(group),
             played=lambda done: on_round(group, done),
         )

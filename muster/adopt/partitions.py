@@ -1,36 +1,71 @@
-"""Looks which partitions the topics of governed groups have, and tells the governors."""
+"""Looks which partitions the topics of governed groups have, and tells the governors.
+
+Where a group weighs its partitions by their load, that is measured every now and then, and new
+weights are told when they say something new (`muster.discovery.finding`).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from muster.adopt.model import Jobs
+from muster.discovery import load
 from muster.discovery import topics as discovery
+from muster.discovery.finding import smoothed, weighed
+from muster.discovery.load import Measure, Place
 from muster.discovery.topics import Topic
 from muster.kafka.settings import ClientSettings
+from muster.protocol.errors import MusterError
+from muster.protocol.sources import Source
 from muster.protocol.tasks import Subtopology
 
 log = logging.getLogger("muster.adopt.kafka")
 
 LOOK_S: Final = 2.0
 """How often topics are looked at: new partitions are read a second or two after they were made."""
+MEASURE_S: Final = 30.0
+"""How often loads are measured."""
 CLOSE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What is remembered of a group whose partitions are weighed.
+
+    Attributes:
+        at_s: when they were measured last.
+        units: topic → unit, with the weights that were told.
+        lags: smoothed.
+        fault: why they could not be measured.
+    """
+
+    at_s: float = 0.0
+    units: dict[str, Subtopology] = field(default_factory=dict)
+    lags: dict[Place, float] = field(default_factory=dict)
+    fault: str = ""
 
 
 class Partitions:
     """One thread for all groups; `open` it once, `close` it once."""
 
     def __init__(self, clients: ClientSettings) -> None:
+        self._clients = clients
+        self._measures: dict[str, Measure] = {}
+        self._measured: defaultdict[str, _Measured] = defaultdict(_Measured)
         self._admin = AdminClient(clients.librdkafka({"log_level": 0}))
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._posts: dict[str, Callable[[Jobs], None]] = {}
         self._told: dict[str, Jobs] = {}
+        self._unseen: set[str] = set()
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="muster-partitions", daemon=True)
@@ -39,9 +74,17 @@ class Partitions:
         """Begin to look."""
         self._thread.start()
 
-    def want(self, group: str, topics: Sequence[str], post: Callable[[Jobs], None]) -> None:
+    def want(
+        self,
+        group: str,
+        topics: Sequence[str],
+        post: Callable[[Jobs], None],
+        measure: Measure | None = None,
+    ) -> None:
         """A group's members read these topics; `post` gets their partitions, now and later."""
         self._posts[group] = post
+        if measure is not None:
+            self._measures[group] = measure
         if self._wanted.get(group) != tuple(topics):
             self._wanted[group] = tuple(topics)
             self._told.pop(group, None)
@@ -59,18 +102,59 @@ class Partitions:
             self._wake.clear()
             wanted = dict(self._wanted)
             topics = {topic for names in wanted.values() for topic in names}
-            if self._closing or not topics:
+            if self._closing or not wanted:
                 continue
             try:
                 found = discovery.topics(self._admin, topics)
             except (KafkaException, TimeoutError) as error:
                 log.info("topics cannot be looked at: %s", error)
                 continue
+            self._warn(topics - found.keys())
             for group, names in wanted.items():
-                jobs = Jobs(tuple(_unit(found[name]) for name in names if name in found))
+                units = [_unit(found[name]) for name in names if name in found]
+                if group in self._measures and units:
+                    units = self._weigh(group, units)
+                jobs = Jobs(tuple(units))
                 if self._told.get(group) != jobs and self._wanted.get(group) == names:
                     self._told[group] = jobs
                     self._posts[group](jobs)
+
+    def _weigh(self, group: str, units: list[Subtopology]) -> list[Subtopology]:
+        """The units with weights: those that were told, or new ones that say more."""
+        known, measure = self._measured[group], self._measures[group]
+        loads: dict[Place, float] | None = None
+        is_grown = {unit.name: unit.size for unit in units} != {
+            unit.name: unit.size for unit in known.units.values()
+        }
+        if is_grown or time.monotonic() - known.at_s >= MEASURE_S:
+            known.at_s = time.monotonic()
+            places = [(unit.name, number) for unit in units for number in range(unit.size)]
+            try:
+                loads = load.by_measure(
+                    self._clients, self._admin, measure, places, group, time.time_ns() // 1_000_000
+                )
+                known.fault = ""
+            except (KafkaException, MusterError, TimeoutError) as error:
+                fault = self._clients.hidden(str(error))[:200]
+                if fault != known.fault:
+                    log.warning("%s not measured: %s", measure, fault, extra={"group": group})
+                known.fault = fault
+        if loads is not None and measure is Measure.LAG:
+            loads = known.lags = smoothed(known.lags, loads)
+        source = Source(topics=tuple(unit.name for unit in units), measure=str(measure))
+        told = weighed(source, units, known.units, loads)
+        known.units = {unit.name: unit for unit in told}
+        return told
+
+    def _warn(self, unseen: set[str]) -> None:
+        """Log the topics that members read and this login does not see, each once."""
+        for name in sorted(unseen - self._unseen):
+            log.warning(
+                "topic %s is not there, or this login lacks DESCRIBE on it: no member gets its"
+                " partitions",
+                name,
+            )
+        self._unseen = unseen
 
 
 def _unit(topic: Topic) -> Subtopology:

@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
+from muster.kafka.groups import SEAT_PREFIX
+from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata, subscription
 from muster.protocol.ids import Task
 from muster.protocol.keys import MEMBER_ID_CHARS_MAX, SEPARATOR
 from muster.protocol.tasks import EMPTY, TaskSet
 
 log = logging.getLogger("muster.adopt")
 
-SEAT_PREFIX: Final = "muster-governor"
-"""Instance ids of governors begin like this, so that one governor knows another."""
 SEAT_URL: Final = "http://muster-governor.invalid/"
 """REST address that a governor gives in a Connect cluster; no worker calls it."""
 
@@ -140,7 +139,7 @@ def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[Said]:
 
 
 def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
-    said = _subscription(metadata)
+    said = subscription(metadata)
     owned = (Task(p.topic, n) for p in said.owned_partitions or () for n in p.partitions)
     return Said(
         id,
@@ -151,14 +150,6 @@ def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
         rack=said.rack_id,
         keeps=bool(said.owned_partitions),
     )
-
-
-def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """A subscription; some clients write version 1 and leave out the fields that it has more."""
-    try:
-        return ConsumerProtocolSubscription.decode(metadata)
-    except Exception:
-        return ConsumerProtocolSubscription.decode(metadata[2:], version=0, header=False)
 
 
 def _worker(id: str, metadata: bytes) -> Said:

@@ -14,14 +14,16 @@ import signal
 from collections.abc import Sequence
 from types import FrameType
 
-from muster.adopt import examine, said
+from muster.adopt import examine, rights, said
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.adopt.office import Office
 from muster.adopt.release import release
 from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
+from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
+from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
@@ -78,8 +80,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--weight",
         action="append",
         default=[],
-        metavar="NAME=N",
-        help="load of each task of a topic or connector (default: 1)",
+        metavar="NAME=N|MEASURE",
+        help="load of each task of a topic or connector (default: 1); may be repeated. Or bytes,"
+        " records or lag: each partition weighs what is measured there",
     )
     parser.add_argument(
         "--config-topic",
@@ -116,9 +119,9 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     )
     seat.add_argument(
         "--instance-id",
-        default=f"{said.SEAT_PREFIX}-1",
+        default=f"{SEAT_PREFIX}-1",
         metavar="ID",
-        help=f"group.instance.id of the governor, {said.SEAT_PREFIX}… (default: %(default)s)",
+        help=f"group.instance.id of the governor, {SEAT_PREFIX}… (default: %(default)s)",
     )
     seat.add_argument(
         "--protocol",
@@ -169,7 +172,7 @@ def _check(args: argparse.Namespace) -> None:
     if not said.is_governor(args.instance_id):
         raise BadInput(
             f"--instance-id {args.instance_id!r}: expected a name that begins with"
-            f" {said.SEAT_PREFIX}; governors know each other by it"
+            f" {SEAT_PREFIX}; governors know each other by it"
         )
     for option, value in (
         ("--session-timeout-ms", args.session_timeout_ms),
@@ -190,10 +193,16 @@ def wanted(
         MusterError: a group cannot be governed; then no group has been changed.
     """
     fresh = None if args.fresh is None else Kind(args.fresh)
+    rights.check_groups(clients, args.topic_prefix, args.group)
     found = examine.examine(
         clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
     )
-    weights = _weights(args.weight)
+    is_connect = any(each.kind is Kind.CONNECT for each in found.values())
+    read = [topic for each in found.values() for topic in each.topics]
+    rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
+    measure, weights = _measure(args.weight)
+    if measure is not None and is_connect:
+        raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
     pairs = key_values(args.pin, "--pin")
     pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}
     known = currents(clients, args.topic_prefix, args.group)
@@ -215,6 +224,7 @@ def wanted(
             seat=seat,
             pins=pins[group],
             weights=weights,
+            measure=measure,
             protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
@@ -240,6 +250,14 @@ def _config(
         raise BadInput(f"--pin needs the assignor static, not {config.assignor!r}")
     check_fits(config)
     return config
+
+
+def _measure(words: Sequence[str]) -> tuple[Measure | None, dict[str, float]]:
+    """What loads are measured by, and the weights that are given."""
+    measures = [word for word in words if word in set(Measure)]
+    if measures and len(words) > 1:
+        raise BadInput(f"--weight {' '.join(words)}: one measure, or weights NAME=N")
+    return (Measure(measures[0]), {}) if measures else (None, _weights(words))
 
 
 def _weights(pairs: Sequence[str]) -> dict[str, float]:

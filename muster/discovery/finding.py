@@ -27,6 +27,9 @@ NEWS_MIN = 0.2
 """...and by this much of a mean partition."""
 IDLE_WEIGHT = 0.05
 """What a partition weighs at least, so that idle ones are shared out too."""
+LAG_NEWEST_SHARE = 0.3
+"""How much of a smoothed lag is the newest look's; the rest is of those before. A lag goes up and
+down with every fetch of its consumer; rates are means over minutes already."""
 
 
 @dataclass(slots=True)
@@ -84,8 +87,16 @@ def find(
         units = [_unit(source, name, [topic]) for name, topic in topics.items()]
         units += [old[name] for name in waiting if name in old]
         faults = []
-    weighed = _weigh(source, units, old, look.loads)
-    return Found(source, tuple(sorted(weighed, key=lambda unit: unit.name)), _sorted(ids)), faults
+    measured = weighed(source, units, old, look.loads)
+    return Found(source, tuple(sorted(measured, key=lambda unit: unit.name)), _sorted(ids)), faults
+
+
+def smoothed(before: Loads, now: Loads) -> dict[tuple[str, int], float]:
+    """Lags smoothed over the looks; a partition that is new has the lag it has now."""
+    return {
+        place: LAG_NEWEST_SHARE * lag + (1 - LAG_NEWEST_SHARE) * before.get(place, lag)
+        for place, lag in now.items()
+    }
 
 
 def _waiting(known: Mapping[str, str], look: Look, memory: Memory, grace_ms: int) -> list[str]:
@@ -143,13 +154,20 @@ def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
     return tuple(rows)
 
 
-def _weigh(
+def weighed(
     source: Source,
     units: Sequence[Subtopology],
     old: Mapping[str, Subtopology],
     loads: Loads | None,
 ) -> list[Subtopology]:
-    """The units with measured weights: those of the newest record, unless new ones say more."""
+    """The units with measured weights: those that they had, unless new ones say more.
+
+    Args:
+        source: says whether, and by what.
+        units: as they are now, of all topics of the source.
+        old: name → unit as it was before.
+        loads: of the partitions; None = not measured this time.
+    """
     if not source.measure:
         return list(units)
     fresh = None if loads is None else _weights(source, units, loads)

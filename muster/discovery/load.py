@@ -153,3 +153,32 @@ def measured(
             lag = max(end - commits[place], 0)
         loads[place] = Load(records_s, bytes_s, lag, end)
     return loads
+
+
+def by_measure(
+    clients: ClientSettings,
+    admin: AdminClient,
+    measure: Measure,
+    places: Iterable[Place],
+    group: str,
+    now_ms: int,
+) -> dict[Place, float]:
+    """The load of partitions by one measure; 0 where it is not known.
+
+    Args:
+        clients: how to reach Kafka.
+        admin: of the cluster.
+        measure: by what.
+        places: which partitions.
+        group: whose commits a lag is behind.
+        now_ms: the present time, epoch milliseconds.
+
+    Raises:
+        KafkaException, Unreachable: no answer.
+        Refused: the login may not describe the cluster, which bytes need.
+    """
+    wanted = list(places)
+    commits = committed(admin, group) if measure is Measure.LAG else None
+    log_sizes = sizes(clients, wanted) if measure is Measure.BYTES else None
+    loads = measured(admin, wanted, now_ms, commits=commits, log_sizes=log_sizes)
+    return {place: float(each.by(measure) or 0) for place, each in loads.items()}

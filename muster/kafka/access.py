@@ -113,6 +113,23 @@ def check(
     return partitions
 
 
+def missing(
+    clients: ClientSettings, wanted: Sequence[Acl], timeout_s: float = TIMEOUT_S
+) -> tuple[list[Acl], list[str]]:
+    """Which of these rights on topics this client lacks, and which of the topics do not exist.
+
+    Raises:
+        Refused: wrong login or certificate.
+        Silent: no answer.
+    """
+    names = sorted({acl.name for acl in wanted})
+    if not names:
+        return [], []
+    allowed, _, absent = _Admin(clients, timeout_s).topics(names)
+    lacking = [a for a in wanted if a.name in allowed and not _has(allowed[a.name], a.operation)]
+    return lacking, absent
+
+
 def reach(clients: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
     """Check that this client can log in.
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 from muster.errors import NotFound
 from muster.kafka.access import Refused
@@ -30,6 +31,8 @@ Message: TypeAlias = Any
 """...and a part of an answer; kafka-python's classes have no types."""
 ATTEMPTS = 20
 PAUSE_S = 0.25
+SEAT_PREFIX = "muster-governor"
+"""Instance ids of governors (`muster adopt`) begin like this, so that they are known as such."""
 
 
 class Kind(StrEnum):
@@ -149,8 +152,14 @@ class Member:
 
     @property
     def name(self) -> str:
-        """What people know it by: its instance id, its REST address, else its member id."""
-        return self.instance_id or (self.connect.url if self.connect else None) or self.id
+        """What people know it by: its instance id, host:port of its REST, else its member id."""
+        place = urlsplit(self.connect.url).netloc if self.connect else None
+        return self.instance_id or place or self.id
+
+    @property
+    def is_governor(self) -> bool:
+        """Whether it is `muster adopt`: it leads the group, and runs nothing."""
+        return (self.instance_id or "").startswith(SEAT_PREFIX)
 
 
 class StreamsUnit(NamedTuple):
@@ -264,6 +273,34 @@ def listed_with(client: Client) -> list[Listed]:
     )
 
 
+def may_join(client: Client, group: str) -> bool:
+    """Whether this login has READ on a group, which need not exist. Changes nothing.
+
+    Args:
+        client: of `protocol_client.connected`.
+        group: its name.
+    """
+    return bool(_patiently(lambda: client._manager.run(_probe, client, group)))
+
+
+async def _probe(client: Client, group: str) -> bool:
+    """Send a heartbeat of nobody: Kafka checks the right first, then knows no such member."""
+    import kafka.errors as errors
+    from kafka.protocol.consumer import HeartbeatRequest
+
+    try:
+        nodes = await client._find_coordinator_ids([group])
+        beat = HeartbeatRequest(group_id=group, generation_id=-1, member_id="")
+        answer = await client._manager.send(beat, node_id=nodes[group])
+    except errors.GroupAuthorizationFailedError:
+        return False
+    error = errors.for_code(answer.error_code)
+    if issubclass(error, errors.RetriableError):
+        client._manager.cluster._coordinators.clear()
+        raise error(group)
+    return error is not errors.GroupAuthorizationFailedError
+
+
 def _patiently(ask: Callable[[], Any]) -> Any:  # noqa: ANN401 — what the library returns
     """Ask again while a broker that has just started loads its groups."""
     from kafka.errors import RetriableError
@@ -326,22 +363,21 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
 
 
 def _classic(row: Message) -> Description:
-    from kafka.protocol.consumer.metadata import (
-        ConsumerProtocolAssignment,
-        ConsumerProtocolSubscription,
-    )
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    from muster.kafka.messages import subscription
 
     members = []
     for each in row.members:
         said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
         more: dict[str, Any] = {}
         if said:
-            subscription = ConsumerProtocolSubscription.decode(said)
+            told = subscription(said)
             more |= {
-                "topics": tuple(sorted(subscription.topics)),
-                "rack": subscription.rack_id,
-                "owned": _partitions((p.topic, p.partitions) for p in subscription.owned_partitions)
-                if subscription.version >= 1
+                "topics": tuple(sorted(told.topics)),
+                "rack": told.rack_id,
+                "owned": _partitions((p.topic, p.partitions) for p in told.owned_partitions)
+                if told.version >= 1 and told.owned_partitions is not None
                 else None,
             }
         if given:

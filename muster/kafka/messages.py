@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 _HERE = "muster.kafka.schemas"
 
@@ -39,3 +40,15 @@ class ConnectWorkerMetadata(ApiData, load_json=_HERE):
 
 class ConnectWorkerAssignment(ApiData, load_json=_HERE):
     """What a Connect worker is to run and to stop; also the form of a metadata's `allocation`."""
+
+
+def subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """What a consumer says at JoinGroup; some write version 1 and leave out what it has more.
+
+    Raises:
+        Exception: of the codec, for bytes of another protocol.
+    """
+    try:
+        return ConsumerProtocolSubscription.decode(metadata)
+    except Exception:
+        return ConsumerProtocolSubscription.decode(metadata[2:], version=0, header=False)

@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.discovery import load
 from muster.discovery.load import Load, Measure, Place
@@ -63,7 +63,16 @@ def look(
     Raises:
         NotFound, BadInput, Unreachable, Refused: as `muster.kafka.groups.describe`.
     """
-    return [_seen(clients, each, measures, connect_url) for each in describe(clients, groups)]
+    described = map(without_governor, describe(clients, groups))
+    return [_seen(clients, each, measures, connect_url) for each in described]
+
+
+def without_governor(description: Description) -> Description:
+    """The group without a governor of muster in it: that leads the others, and runs nothing."""
+    members = tuple(member for member in description.members if not member.is_governor)
+    if len(members) == len(description.members):
+        return description
+    return replace(description, members=members, assignor=f"muster adopt ({description.assignor})")
 
 
 def _seen(

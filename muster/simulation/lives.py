@@ -3,7 +3,9 @@
 Some members start. Then members join, leave, crash, return, are drained, or are restarted one after
 the other, and the config changes. There are three kinds of members: some have a copy at once and
 report it ready, some restore and then report it ready, some report lags. They take different times
-to stop tasks. After the last event the scenario goes on for hours, in which the group must settle.
+to stop tasks. One group in six has connectors and an assignor of Connect; its members restrict no
+topics, and in a `static` group some of them name jobs. After the last event the scenario goes on
+for hours, in which the group must settle.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from muster.protocol.settings import CONNECT_ASSIGNORS
+
 ASSIGNORS = ("high-availability",) * 4 + ("sticky",) * 2 + ("learner",) * 2 + ("fallback",)
+CONNECT_SHARE = 1 / 6
+"""How many groups have connectors."""
 RACKS = ("r0", "r1", "r2")
 ZONES = ("a", "b", "c")
 MEMBERS_MAX = 8
@@ -26,28 +32,38 @@ PROBING_KEY, PROBING_MS = "probing.rebalance.interval.ms", 600_000
 Row = dict[str, Any]
 
 
-def invented(seed: int, given: Mapping[str, Any] | None = None) -> Row:
+def invented(seed: int, given: Mapping[str, Any] | None = None, *, connect: bool = True) -> Row:
     """A random scenario in JSON values (`docs/cli.md`, `muster simulate`).
 
     Args:
         seed: any number; the same seed gives the same scenario.
         given: a scenario whose group and events are used too; None = the group is random as well.
+        connect: whether a random group may be one of connectors.
     """
-    return _Life(Random(f"lives/{seed}"), given or {}).scenario()  # noqa: S311 — no secret
+    own = Random(f"connect/{seed}")  # noqa: S311 — no secret
+    connect = connect and not given and own.random() < CONNECT_SHARE
+    assignor = own.choice(CONNECT_ASSIGNORS) if connect else None
+    rng = Random(f"lives/{seed}")  # noqa: S311 — no secret
+    return _Life(rng, given or {}, assignor, own).scenario()
 
 
 class _Life:
     """Builds one scenario."""
 
-    def __init__(self, rng: Random, given: Mapping[str, Any]) -> None:
-        self.rng = rng
+    def __init__(
+        self, rng: Random, given: Mapping[str, Any], connect: str | None, own: Random
+    ) -> None:
+        self.rng, self.own = rng, own
+        self.connect = connect
         self.racks = rng.random() < 0.3
         self.zones = rng.random() < 0.2
-        self.restricted = rng.random() < 0.1
+        self.restricted = rng.random() < 0.1 and connect is None
         self.mixed = rng.random() < 0.4
         self.kind = rng.choice(("exec", "ready", "lag"))
         self.given = given
         self.group: Row = given["group"] if "group" in given else self._group()
+        if connect is not None:
+            self.group = self._group_of_connectors(connect)
         self.units = [row["subtopology"] for row in self._subtopologies()]
         self.events: list[Row] = []
         self.at_ms = 0
@@ -105,6 +121,21 @@ class _Life:
             config["assignment.interval.ms"] = 5_000
         return {"assignor": assignor, "config": config, "tasks": tasks}
 
+    def _group_of_connectors(self, assignor: str) -> Row:
+        """The group, with connectors in place of subtopologies."""
+        delay_ms = self.own.choice((0, 30_000, 300_000))
+        config: Row = {
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "session.timeout.ms": SESSION_MS,
+        }
+        if assignor != "eager":
+            config["scheduled.rebalance.max.delay.ms"] = delay_ms
+        tasks = [
+            {"connector": row["subtopology"], "tasks": row["partitions"]}
+            for row in self.group["tasks"]
+        ]
+        return {"assignor": assignor, "config": config, "tasks": tasks}
+
     def _unit(self, name: str) -> Row:
         rng = self.rng
         partitions = rng.randint(1, 8)
@@ -150,6 +181,8 @@ class _Life:
             row["tags"] = {"zone": rng.choice(ZONES)}
         if self.restricted and self.units and rng.random() < 0.5:
             row["topics"] = sorted(rng.sample(self.units, rng.randint(1, len(self.units))))
+        if self.connect == "static" and self.own.random() < 0.3:
+            row["static"] = sorted(self._jobs(self.own.randint(1, 2)))
         self.here.append(name)
         self._add(join=row)
 
@@ -213,15 +246,29 @@ class _Life:
             self._add(**{"return": name})
             self.at_ms += pause_ms
 
+    def _jobs(self, count: int) -> list[str]:
+        """Some jobs of the group: connectors and their tasks."""
+        jobs = [row["connector"] for row in self._latest()]
+        jobs += [f"{row['connector']}-{n}" for row in self._latest() for n in range(row["tasks"])]
+        return self.own.sample(jobs, min(count, len(jobs)))
+
     def _configure(self) -> None:
+        if self.connect is not None:
+            self._add(config={"rebalance.timeout.ms": self.own.choice((10_000, 60_000))})
+            return
         key, values = self.rng.choice(
             (("num.standby.replicas", (0, 1, 2)), ("max.warmup.replicas", (1, 2, 5)))
         )
         self._add(config={key: self.rng.choice(values)})
 
     def _grow(self) -> None:
-        """A subtopology gets more partitions, or another subtopology is added."""
+        """A subtopology gets more partitions, or another is added; both for connectors."""
         tasks = [dict(row) for row in self._latest()]
+        if self.connect is not None:
+            tasks[0]["tasks"] += self.own.randint(1, 4)
+            tasks.append({"connector": str(len(tasks)), "tasks": self.own.randint(1, 8)})
+            self._add(tasks=tasks)
+            return
         if self.racks or self.rng.random() < 0.5:
             self.units.append(str(len(tasks)))
             tasks.append(self._unit(str(len(tasks))))

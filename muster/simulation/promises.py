@@ -26,7 +26,7 @@ import numpy as np
 from muster.protocol.digest import Holding
 from muster.protocol.events import Event, Heartbeat, Join, Lag, LagReport, Report, Tick
 from muster.protocol.ids import Role, Task
-from muster.protocol.records import GroupState
+from muster.protocol.records import GroupState, MemberEntry
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
 from muster.state.group import Group
@@ -219,6 +219,11 @@ def _held(holding: Holding) -> set[Task]:
 def _may_run(group: Group, task: int) -> bool:
     """Whether some member that is not drained may run a task."""
     unit = group.table.task(task).unit
+    if group.assignor == "static":
+        name = str(group.table.task(task))
+        takers = [m for m in group.roster if not m.draining] or list(group.roster)
+        is_named = any(name in m.static for m in takers)
+        return is_named or any(not m.static for m in takers)
     return any(not m.draining and (m.topics is None or unit in m.topics) for m in group.roster)
 
 
@@ -307,6 +312,8 @@ def _unsettled(group: Group, still_ms: int) -> list[str]:
 def _uneven(group: Group) -> list[str]:
     """Members with more or less than their share."""
     members = [m for m in group.roster if not m.draining]  # if all drain, nothing moves
+    if group.assignor == "eager":
+        return _not_dealt(group, members)
     restricted = any(m.topics is not None for m in members)
     if group.assignor not in BALANCING or restricted or not group.table.weigh_alike:
         return []
@@ -327,6 +334,16 @@ def _uneven(group: Group) -> list[str]:
                 wrong.append(f"balanced: {member.id} has {count[member.slot]} {name} ({shares})")
                 break
     return wrong
+
+
+def _not_dealt(group: Group, members: Sequence[MemberEntry]) -> list[str]:
+    """Members of an `eager` group with a job more, or less, than it deals."""
+    count = Counter(group.owned.holder.tolist())
+    jobs = [count[member.slot] for member in members]
+    if not jobs or max(jobs) - min(jobs) <= 1:
+        return []
+    shares = ", ".join(f"{m.id} {count[m.slot]}" for m in members)
+    return [f"balanced: the jobs are not dealt evenly ({shares})"]
 
 
 def _copies(group: Group) -> list[str]:

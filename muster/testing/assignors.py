@@ -156,7 +156,7 @@ LAWS: Final[dict[str, Law]] = {
 
 
 def _live(name: str, seed: int, folder: Path) -> None:
-    group = invented(seed)["group"]
+    group = invented(seed, connect=False)["group"]
     config = {key: value for key, value in group["config"].items() if key in _PLAIN}
     given = {"group": {**group, "assignor": name, "config": config}}
     raw = invented(seed, given)

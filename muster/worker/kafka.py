@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from confluent_kafka import (
@@ -20,11 +19,11 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
 from muster.kafka import access
+from muster.kafka.lasting import LastingProducer
 from muster.kafka.log_filter import Repeats
 from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
@@ -137,10 +136,8 @@ class Link:
         self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._unread = False  # the member's newest record could not be decoded
         self._closing = threading.Event()
-        self._replacing = threading.Lock()
         quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
         reader = {k: v for k, v in _READER.items() if k not in clients.values}
-        self._producer_config: dict[str, Any] = clients.producer(quick)
         # librdkafka demands a group id; with assign() and no commits it never uses it.
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
@@ -148,7 +145,8 @@ class Link:
         self._progress = Progress(clients.librdkafka(quick), post, self._has_grown.set)
         self._refusals = Refusals(clients, prefix)
         try:
-            self._producer = self._new_producer()
+            writing = {**clients.producer(quick), "error_cb": self._on_error}
+            self._producer = LastingProducer(writing, log, self._on_fatal)
         except KafkaException as error:
             problem = f"settings librdkafka takes ({error.args[0].str()})"
             raise ConfigError("config", redacted(clients.values), problem) from None
@@ -170,7 +168,7 @@ class Link:
         """Write an event; `Acknowledged` or `Failed` is posted later."""
         topic = topic_name(sent.kind, self._prefix)
         try:
-            key, value, headers = signed(self._keys, encode(sent.event), sent.event, topic)
+            record = signed(self._keys, encode(sent.event), sent.event, topic)
         except EncodeError as error:
             log.error("nothing is sent: %s", error)
             self._post(Failed(sent))
@@ -182,9 +180,7 @@ class Link:
             self._post(Acknowledged(sent) if error is None else Failed(sent))
 
         try:
-            self._producer.produce(
-                topic, key=key, value=value, headers=list(headers), on_delivery=done
-            )
+            self._producer.produce(topic, record, done)
         except (KafkaException, BufferError) as error:
             if not self._is_refusal(error):
                 log.warning("cannot write to %s: %s", topic, error)
@@ -194,19 +190,17 @@ class Link:
 
     def take_acknowledgements(self) -> None:
         """Post the acknowledgements that have arrived, without waiting."""
-        self._serve(0)
+        self._producer.serve(0)
 
     def close(self, flush_s: float) -> bool:
         """Flush the producer and stop. Return whether every event was written."""
-        unwritten = 1
-        with suppress(KafkaException), access.fatal_named():
-            unwritten = self._producer.flush(flush_s)
+        unwritten = self._producer.flush(flush_s)
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(CLOSE_S)  # a thread that waits for a lost broker soon ends by itself
         self._progress.close()
-        return bool(unwritten == 0)
+        return unwritten == 0
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -337,35 +331,14 @@ class Link:
 
     # ------------------------------------------------------------------------------------ writing
 
-    def _new_producer(self) -> Producer:
-        return Producer({**self._producer_config, "error_cb": self._on_error}, logger=log)
-
     def _confirm(self) -> None:
         while not self._closing.is_set():
-            if not self._serve(WAIT_S):
+            if not self._producer.serve(WAIT_S):
                 self._closing.wait(PAUSE_S)
 
-    def _serve(self, wait_s: float) -> bool:
-        """Run the producer's callbacks; False when the producer had to be replaced."""
-        producer = self._producer
-        try:
-            with access.fatal_named():
-                producer.poll(wait_s)
-        except KafkaException as error:
-            # After a fatal error an idempotent producer refuses every record.
-            if not self._is_refusal(error):
-                log.warning("kafka, starting over: %s", error)
-            self._replace(producer)
-            return False
-        return True
-
-    def _replace(self, broken: Producer) -> None:
-        with self._replacing:
-            if self._producer is broken:
-                self._producer = self._new_producer()
-        with suppress(KafkaException), access.fatal_named():
-            broken.purge()
-            broken.poll(0)
+    def _on_fatal(self, error: KafkaException) -> None:
+        if not self._is_refusal(error):
+            log.warning("kafka, starting over: %s", error)
 
     def _is_refusal(self, error: BaseException) -> bool:
         """Whether it is a refusal, which `Refusals` logs."""

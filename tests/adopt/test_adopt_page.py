@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ class Reader:
 
 def test_the_ladder(kafka, job, tmp_path: Path):
     """Each command does what the page says; consumers go on reading all along."""
-    create, run, adopt, describe, explain, plan, drain, cancel, config, release = COMMANDS
+    create, run, adopt, describe, explain, plan, drain, cancel, config, weigh, release = COMMANDS
     with Fleet(kafka, tmp_path, partitions=6) as fleet:
         reader = Reader(fleet)
         fleet.produces()
@@ -76,6 +77,15 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         assert "W1: drain cancelled" in reader.runs(cancel)
         fleet.settles({"W1": 3, "W2": 3}, "W1 has its share again")
         assert "min_traffic" in reader.runs(config)
+        governor.process.send(signal.SIGTERM)
+        assert governor.process.wait(30) == 0
+        governor = fleet.run("again", reader.words(weigh), env)
+        until(
+            lambda: len(fleet.described().get("members", ())) == 2,
+            "muster has both members again",
+            story=fleet.story,
+        )
+        fleet.settles({"W1": 3, "W2": 3}, "all partitions carry the same")
         assert "handed back by muster-governor-1" in reader.runs(release)
         assert governor.process.wait(30) == 0
         fleet.settles({"W1": 3, "W2": 3}, "the group goes on by itself")

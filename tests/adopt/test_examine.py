@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from muster.adopt import examine
+from muster.adopt import examine, rights
 from muster.adopt.examine import Found
 from muster.adopt.said import Kind
 from muster.cli.main import main
@@ -40,7 +40,7 @@ THERE = {
 
 @pytest.fixture(autouse=True)
 def kafka(monkeypatch):
-    """Kafka has the groups of `THERE`."""
+    """Kafka has the groups of `THERE`, and this login has all rights."""
 
     @contextmanager
     def connected(clients):
@@ -55,6 +55,8 @@ def kafka(monkeypatch):
 
     rows = [Listed(name, kind, "Stable") for name, (kind, *_) in THERE.items()]
     monkeypatch.setattr(examine, "connected", connected)
+    monkeypatch.setattr(rights, "check_groups", lambda *given: None)
+    monkeypatch.setattr(rights, "check_topics", lambda *given: None)
     monkeypatch.setattr(groups, "listed_with", lambda client: rows)
     monkeypatch.setattr(groups, "describe_with", described)
 
@@ -82,19 +84,21 @@ def test_groups_that_are_refused(group, said, capsys):
 def test_groups_that_can_be_governed():
     """Their kind, their members as muster calls them, and the protocol they share."""
     found = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
-    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range")
+    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
     assert found["cluster"] == Found(Kind.CONNECT, ("w1:8083",), "sessioned")
     assert examine.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
     assert examine.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
 
 
-def test_pins():
+def test_pins_and_weights_of_connect(capsys):
     """A worker is named by host and port, or by its REST address."""
     cluster = Found(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
     pins = examine.pins_of({"a": "w1:8083", "a-0": "http://w1:8083/"}, cluster, "cluster")
     assert pins == {"w1:8083": ("a", "a-0")}
     with pytest.raises(BadInput, match=r"--pin a=w9: no such worker in 'cluster'.*w1:8083"):
         examine.pins_of({"a": "w9"}, cluster, "cluster")
+    assert main(["adopt", "--group", "cluster", "--weight", "lag"]) == 2
+    assert "--weight lag: Connect's tasks are not measured" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
         examine.pins_of({"a": "w1"}, Found(Kind.CONSUMER, ("A",), "range"), "orders")
 
@@ -124,6 +128,7 @@ def test_a_cluster_that_rebalances(monkeypatch, capsys):
         (["--session-timeout-ms", "0"], "expected 1 or more"),
         (["--answer-timeout-ms", "7000"], "less than --session-timeout-ms"),
         (["--weight", "orders=0"], "expected a number above 0"),
+        (["--weight", "lag", "--weight", "orders=2"], "one measure, or weights NAME=N"),
         (["--pin", "a"], "expected KEY=VALUE"),
     ],
 )

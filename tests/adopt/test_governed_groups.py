@@ -233,6 +233,45 @@ def test_a_governor_restarts_within_its_session():
     assert [set(each.owned) for each in followers] == before
 
 
+def test_a_governor_that_does_not_see_the_topics_yet():
+    """What runs goes on until it sees them."""
+    world = GovernedWorld({"orders": 12})
+    first = world.adopt()
+    followers = [world.follower(name) for name in "ABC"]
+    settled(world)
+    before = [set(each.owned) for each in followers]
+    first.alive, world.log.runs, world.blind = False, False, True
+    second = world.adopt()
+    world.follower("D")
+    world.time.run(20_000)
+    assert [set(each.owned) for each in followers] == before
+    generation = world.group.generation
+    world.time.run(20_000)
+    assert world.group.generation == generation, "it waits without rounds"
+    world.grow("orders", 16)
+    world.time.run(20_000)
+    assert sorted(world.shares().values()) == [4, 4, 4, 4]
+    world.log.runs, world.blind = True, False
+    settled(world, 40_000)
+    assert second.governor.state is State.LEADING
+
+
+def test_members_without_a_common_protocol():
+    """The governor ends and says which names it knows; the group does not notice."""
+    world = GovernedWorld({"orders": 12})
+    followers = [world.follower(name, protocols=("own",)) for name in "AB"]
+    world.time.run(20_000)
+    generation = world.group.generation
+    governor = world.adopt()
+    world.time.run(5_000)
+    failure = str(governor.governor.failure)
+    assert "no protocol in common with" in failure
+    assert "--protocol NAME adds" in failure
+    assert len(failure.splitlines()) == 1
+    assert (world.group.generation, world.log.snapshot.members) == (generation, ())
+    assert all(each.is_member for each in followers)
+
+
 def test_wait_takes_the_seat_when_it_is_free():
     """With `--wait` no member is asked to leave."""
     world = GovernedWorld({"orders": 6})

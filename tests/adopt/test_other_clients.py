@@ -35,7 +35,7 @@ def prepared(command: Sequence[str], folder: Path) -> None:
 
 
 def with_java(folder: Path, jar_set: jars.JarSet, assignor: str) -> tuple[list[str], list[str]]:
-    """A Java consumer with the clients of one set of jars."""
+    """A Java consumer with the clients of one set of jars; assignors by comma."""
     places = ":".join(map(str, jars.jars(jar_set)))
     prepared(["javac", "-cp", places, "-d", str(folder), str(CLIENTS / "Follower.java")], folder)
     return [str(java()), *JVM, "-cp", f"{places}:{folder}", "Follower"], [assignor]
@@ -92,4 +92,41 @@ def test_a_client_obeys(kafka, tmp_path, client):
         governor.process.send(signal.SIGTERM)
         assert governor.process.wait(30) == 0
         fleet.settles({"B": 4}, "the group goes on")
+        fleet.check()
+
+
+@MATRIX
+def test_a_group_rolls_from_eager_to_cooperative_and_back(kafka, tmp_path):
+    """Java's consumers, restarted one by one: first they offer both protocols, then the new one."""
+    eager, cooperative = "RangeAssignor", "CooperativeStickyAssignor"
+    with Fleet(kafka, tmp_path / "fleet", partitions=4) as fleet:
+
+        def start(name: str, assignors: str) -> None:
+            command, options = with_java(tmp_path, "kafka", assignors)
+            where = [fleet.topics.address, fleet.group, fleet.topic, name]
+            fleet.member(name, [*command, *where, *options])
+
+        def answered(words: str) -> None:
+            text = governor.file
+            until(lambda: words in text.read_text(errors="replace"), words, story=fleet.story)
+
+        fleet.produces()
+        governor = fleet.adopt("--fresh", "consumer")
+        for name in ("A1", "B1"):
+            start(name, eager)
+        answered("(range): 2 members; ")
+        fleet.settles({"A1": 2, "B1": 2}, "an eager group")
+        for number, assignors in enumerate((f"{cooperative},{eager}", cooperative), start=2):
+            for name in "AB":
+                fleet.stop(f"{name}{number - 1}")
+                start(f"{name}{number}", assignors)
+                fleet.settles([2, 2], "both have their share")
+        answered("(cooperative-sticky): 2 members; ")
+        for number, assignors in enumerate((f"{eager},{cooperative}", eager), start=4):
+            for name in "AB":
+                fleet.stop(f"{name}{number - 1}")
+                start(f"{name}{number}", assignors)
+                fleet.settles([2, 2], "both have their share")
+        last = governor.file.read_text().split(": 2 members; ")[-2]
+        assert last.endswith("(range)"), "the group is eager again"
         fleet.check()

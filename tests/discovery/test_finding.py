@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from muster.discovery.finding import Look, Memory, find
+from muster.discovery.finding import Look, Memory, find, smoothed
 from muster.discovery.topics import Topic
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Subtopology
@@ -131,6 +132,31 @@ def test_weights_that_say_nothing_new():
         assert found(MEASURED, before, look(topic("a", 2), loads=later)) == before
     swapped = found(MEASURED, before, look(topic("a", 2), loads={("a", 0): 3.0, ("a", 1): 6.0}))
     assert swapped.units[0].weights == (0.67, 1.3)
+
+
+def records_of(lags: list[dict[tuple[str, int], float]]) -> list[tuple[float, ...] | None]:
+    """The weights of each record that is written while these lags are looked at in turn."""
+    source, written = Source(topics=("a",), measure="lag"), []
+    before: Found | None = None
+    seen: Mapping[tuple[str, int], float] = {}
+    for lag in lags:
+        seen = smoothed(seen, lag)
+        each = found(source, before, look(topic("a", 2), loads=dict(seen)))
+        if each != before:
+            written.append(each.units[0].weights)
+        before = each
+    return written
+
+
+def test_a_lag_that_goes_up_and_down_says_nothing_new():
+    """Smoothed, it changes no weight; a lag that stays where it is does, within a few looks."""
+    jumps = [{("a", 0): 5.0 if n % 2 else 25.0, ("a", 1): 15.0} for n in range(40)]
+    source = Source(topics=("a",), measure="lag")
+    assert found(source, None, look(topic("a", 2), loads=jumps[1])).units[0].weights == (0.5, 1.5)
+    assert records_of(jumps) == [None]
+    stays = [*jumps, *({("a", 0): 90.0, ("a", 1): 15.0} for _ in range(12))]
+    assert 2 <= len(records_of(stays)) <= 5
+    assert records_of(stays)[-1][0] > 1.5
 
 
 def test_weights_of_a_topic_that_grows():

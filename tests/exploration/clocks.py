@@ -113,7 +113,7 @@ def _copy(fold: Heartbeats) -> Heartbeats:
     """An independent copy."""
     twin = Heartbeats()
     for name, held in vars(fold).items():
-        setattr(twin, name, {key: _part(value) for key, value in held.items()})
+        setattr(twin, name, _part(held))
     return twin
 
 

@@ -172,6 +172,8 @@ class Coordinators:
             taken = [_without_later(event, epoch) for event in taken]
         step = advance(before, taken, coordinator_epoch=epoch, **self._assignors)
         after = step.group
+        if obeys and any(_names_later(event, epoch) for event in taken):
+            _require(not step.records, "a coordinator publishes behind a tick of a later one")
         if after.is_left_to_a_later_one(epoch):
             _require(not step.records, "a coordinator publishes for a group that it has left")
             return Batch(self.values.put(after, seen), ())
@@ -199,12 +201,15 @@ class Coordinators:
         return batch._replace(records=(*batch.records, self.values.put(record)))
 
 
+def _names_later(event: Any, epoch: int) -> bool:
+    """Whether an event is a tick that names a later coordinator."""
+    named = event.published if isinstance(event, Tick) else None
+    return named is not None and named.coordinator_epoch > epoch
+
+
 def _without_later(event: Any, epoch: int) -> Any:
     """The event as a coordinator takes it that knows no ticks of a later one."""
-    if not isinstance(event, Tick) or event.published is None:
-        return event
-    is_later = event.published.coordinator_epoch > epoch
-    return replace(event, published=None) if is_later else event
+    return replace(event, published=None) if _names_later(event, epoch) else event
 
 
 def _require(holds: bool, law: str) -> None:

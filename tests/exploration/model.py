@@ -44,6 +44,7 @@ class Budget(NamedTuple):
         hurry: a clock writes a tick before it has read the newest heartbeats.
         lost: a tick of a clock is not stored. doubt: it is stored, and its clock does not know it.
         halt: a clock ends; where it was the only one, another starts. more: one more starts.
+        early: a clock writes a tick up to `QUANTUM_MS` before its time, beside another one.
     """
 
     crash: int = 0
@@ -66,6 +67,7 @@ class Budget(NamedTuple):
     doubt: int = 0
     halt: int = 0
     more: int = 0
+    early: int = 0
 
     def less(self, kind: str) -> Budget:
         """The budget after one fault of this kind."""

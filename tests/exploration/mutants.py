@@ -38,6 +38,8 @@ class Mutant(NamedTuple):
         new: what is put in its place.
         scenario: what is explored.
         states: at which the search stops.
+        walks: random walks that are taken instead of the search, where the law breaks far from
+            the beginning; 0 = search.
     """
 
     rule: str
@@ -46,6 +48,7 @@ class Mutant(NamedTuple):
     new: str
     scenario: Scenario
     states: int = 12_000
+    walks: int = 0
 
 
 PLAIN = Scenario(TWO, 1)

@@ -72,6 +72,8 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "1 × 1 apart, the clock ends, and is away": Scenario(ONE, 1, Budget(halt=1, late=4), clocks=1),
     "1 × 1 apart, one more clock starts": Scenario(ONE, 1, Budget(more=1, halt=1), clocks=1),
+    "1 × 1 apart, ticks come early": Scenario(ONE, 1, Budget(early=2, crash=1), clocks=1),
+    "1 × 1 apart, a standby takes over": Scenario(ONE, 1, Budget(standby=1), clocks=1),
     "1 × 1 apart, brokers differ, it dies and starts again": Scenario(
         ONE, 1, Budget(crash=1, start=1), clocks=1, skew_ms=900
     ),

@@ -29,7 +29,7 @@ from exploration.values import OFFSET, TIME, Values, digest
 
 from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, WakeUp
 from muster.state.recovery import NOTICES_MS
 
 FROZEN_BATCHES = 2
@@ -191,6 +191,10 @@ class System(Laws):
                 less = world._replace(budget=budget.less("hurry"))
                 ticks = self.clocks.ticks(clock, wake.published, world.now)
                 yield f"{name} writes a tick in a hurry", _clocks_with(less, place, ticks)
+            if budget.early and self._is_early(wake, clock, world.now):
+                less = world._replace(budget=budget.less("early"))
+                ticks = self.clocks.ticks(clock, wake.published, world.now)
+                yield f"{name} writes a tick early", _clocks_with(less, place, ticks)
             if budget.lost and clock.sent:
                 less = world._replace(budget=budget.less("lost"))
                 lost = self.clocks.done(clock, written=False)
@@ -205,6 +209,12 @@ class System(Laws):
         if budget.more:
             less = world._replace(budget=budget.less("more"))
             yield "one more clock starts", self._clock_started(less)
+
+    def _is_early(self, wake: WakeUp | None, clock: Clock, now: int) -> bool:
+        """Whether a tick may be written before its time: once for a wake-up, a little before."""
+        if wake is None or wake.at_ms is None or not wake.apart or clock.sent or clock.ticked:
+            return False
+        return now < wake.at_ms <= now + QUANTUM_MS
 
     def _clock_started(self, world: World) -> World:
         """A clock begins to read at the end, and writes a marker to read something at once."""

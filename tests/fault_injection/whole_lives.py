@@ -5,28 +5,61 @@ random lives (`muster.simulation.lives`), in which every group must come to rest
 promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
 
 With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
-one goes on from there.
+one goes on from there. Ctrl-C and SIGTERM end it in order, with a report of what was played; the
+exit code is 128 and the signal's number. A second signal ends it at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import pickle
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Generic, TypeVar
 
 from fault_injection import faults, runs
 
 from muster.cli import lives
+from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.simulation.lives import ASSIGNORS
 
 SEED = 2_000_000
 _Sums = TypeVar("_Sums", runs.Tally, lives.Tally)
 _One = TypeVar("_One", runs.Result, lives.Life)
+
+
+class Stop:
+    """Whether a signal has asked the command to end.
+
+    Attributes:
+        number: of the signal; 0 = none came.
+    """
+
+    number = 0
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Note SIGINT and SIGTERM; a second one does what it does by itself."""
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            self.number = number
+            signal.signal(number, signal.SIG_DFL)
+
+        for each in before:
+            signal.signal(each, note)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
 
 class Progress(Generic[_Sums]):
@@ -63,10 +96,16 @@ class Progress(Generic[_Sums]):
 
 
 class Report:
-    """The report: printed now and then, and written to a file at the end."""
+    """The report: printed now and then, and written to a file at the end.
 
-    def __init__(self, file: Path | None, every_s: float) -> None:
+    Attributes:
+        lines: what it says so far.
+        stop: whether the command was asked to end.
+    """
+
+    def __init__(self, file: Path | None, every_s: float, stop: Stop) -> None:
         self.lines: list[str] = []
+        self.stop = stop
         self._file = file
         self._every_s = every_s
         self._told = time.monotonic()
@@ -81,6 +120,8 @@ class Report:
     def watched(self, each: Iterable[_One], progress: Progress[_Sums], unit: str) -> Iterator[_One]:
         """Yield each one; print and save how far it is from time to time, and at the end.
 
+        A signal ends it between two of them.
+
         Args:
             each: results of runs or lives.
             progress: what to save; it is at the next seed when one has been yielded.
@@ -88,15 +129,30 @@ class Report:
         """
         began = self._told = time.monotonic()
         before = progress.seconds
-        for one in each:
+        results = iter(each)
+        while not self.stop.number:
+            try:
+                one = next(results, None)
+            except BrokenProcessPool:
+                if self.stop.number:  # the signal went to the processes of the pool, too
+                    break
+                raise
+            if one is None:
+                break
             yield one
             progress.seed = one.seed + 1
             progress.seconds = before + time.monotonic() - began
             if time.monotonic() - self._told >= self._every_s:
                 self._told = time.monotonic()
                 progress.save()
-                print(unit.format(progress.tally), flush=True)
+                rate = progress.tally.generations / max(progress.seconds, 0.001)
+                print(f"{unit.format(progress.tally)}, {rate:,.0f} a second", flush=True)
         progress.save()
+
+
+def _spent(progress: Progress[_Sums], processes: int) -> str:
+    rate = progress.tally.generations / max(progress.seconds, 0.001)
+    return f"{progress.seconds:,.0f} s, {processes} processes, {rate:,.0f} generations a second"
 
 
 def run_faults(
@@ -116,7 +172,7 @@ def run_faults(
     report.add(f"runs with faults, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
     kinds = ", ".join(f"{settled[name]:,} {name}" for name in faults.ASSIGNORS)
     report.add(f"settled, by the assignor of the beginning: {kinds}")
-    report.add(f"{progress.seconds:,.0f} s, {processes} processes")
+    report.add(_spent(progress, processes))
     if tally.broken is not None:
         report.add(f"a law is broken: {tally.broken}")
     return tally.broken is None
@@ -132,15 +188,15 @@ def run_lives(report: Report, seed: int, count: int, processes: int, keep: Path 
     for life in report.watched(played, progress, line):
         tally.add(life)
     report.add(f"random lives, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
-    report.add(f"{progress.seconds:,.0f} s, {processes} processes")
+    report.add(_spent(progress, processes))
     for life in tally.broken:
         report.add(str(life))
     if tally.broken:
         report.add(lives.smallest(tally.broken[0]))
-    missing = sorted(set(ASSIGNORS) - set(tally.lives))
-    if missing and count:
+    missing = sorted({*ASSIGNORS, *CONNECT_ASSIGNORS} - {*tally.lives})
+    if missing and count and not report.stop.number:
         report.add(f"no life of {', '.join(missing)}: play more")
-    return not tally.broken and not missing
+    return not tally.broken and (not missing or bool(report.stop.number))
 
 
 def main() -> int:
@@ -156,12 +212,18 @@ def main() -> int:
     given = parser.parse_args()
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
-    report = Report(given.report, given.every)
+    stop = Stop()
+    report = Report(given.report, given.every, stop)
     rest = (given.processes, given.keep)
-    kept = run_faults(report, given.seed, given.generations, *rest)
-    kept &= not given.lives or run_lives(report, given.seed, given.lives, *rest)
+    with stop.heard():
+        kept = run_faults(report, given.seed, given.generations, *rest)
+        if given.lives and not stop.number:
+            kept &= run_lives(report, given.seed, given.lives, *rest)
+    if stop.number:
+        again = "the same command goes on from here" if given.keep else "not kept (--keep)"
+        report.add(f"ended by {signal.Signals(stop.number).name}; {again}")
     report.add("every law and every promise held" if kept else "something is broken: see above")
-    return 0 if kept else 1
+    return (128 + stop.number if stop.number else 0) if kept else 1
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def test_connect_worker():
 
     [member] = groups._connect(Answer).members
 
-    assert member.name == "http://w2:8083/"
+    assert member.name == "w2:8083"
     assert member.connect.running == {"files": (-1, 0, 1)}
     assert member.connect.holds() == {("files", -1), ("files", 1), ("clicks", 0)}
     assert (member.connect.leader_url, member.connect.delay_ms) == ("http://w1:8083/", 300_000)

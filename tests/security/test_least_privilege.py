@@ -221,9 +221,10 @@ def _revoke(kafka: SecuredKafka, user: str, acl: Acl) -> None:
 def test_a_governor_leads_a_group_with_nothing_more(
     kafka: SecuredKafka, tmp_path: Path, capsys: Output
 ) -> None:
-    """Over TLS and SASL, with READ on the group and DESCRIBE on its topic; without them it says so.
+    """Over TLS and SASL, with READ on the group and DESCRIBE on its topic, and `muster shadow` too.
 
-    No coordinator runs: the governor decides with the same assignor.
+    Each missing right is named in one line, and nothing is changed. No coordinator runs: the
+    governor decides with the same assignor.
     """
     root = kafka.clients(ROOT).librdkafka()
     admin = AdminClient(root)
@@ -231,14 +232,37 @@ def test_a_governor_leads_a_group_with_nothing_more(
     consumer = Consumer({**root, "group.id": "depot", "session.timeout.ms": 6_000})
     consumer.subscribe(["parcels"])
     adopt = ["adopt", "--group", "depot", *words(kafka, "governor")]
+
+    def refused() -> str:
+        capsys.readouterr()
+        assert main(adopt) == 1
+        assert (
+            main(["config", "show", "--group", "depot", *words(kafka, "viewer")]) == 1
+        )  # nothing is configured
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 2
+        assert consumer.poll(0.1) is None
+        assert len(consumer.assignment()) == 2
+        return said[0]
+
     try:
         until(lambda: consumer.poll(0.2) is None and consumer.assignment(), "the group is there")
-        assert main(adopt) == 1
-        assert "this login may not see it (it needs READ on the group)" in capsys.readouterr().err
+        grant = "grant: muster topics create --acls --governor-principal 'User:governor'"
+        lacks = "muster adopt: User:governor lacks"
+        assert refused() == f"{lacks} READ on Group depot; {grant} --governed-group depot"
         create = ["topics", "create", "--acls", "--topic-prefix", PREFIX, "--partitions", "2"]
         create += ["--governor-principal", "User:governor", "--governed-group", "depot"]
-        create += ["--governed-topic", "parcels", "--command-config", str(kafka.file(ROOT))]
+        create += ["--command-config", str(kafka.file(ROOT))]
         assert main(create) == 0
+        assert refused() == f"{lacks} DESCRIBE on Topic parcels; {grant} --governed-topic parcels"
+        _revoke(kafka, "governor", Acl(Resource.TOPIC, f"{PREFIX}.groups", Pattern.LITERAL, "READ"))
+        assert f"{lacks} READ on Topic {PREFIX}.groups" in refused()
+        assert main([*create, "--governed-topic", "parcels"]) == 0
+        capsys.readouterr()
+        assert main(["shadow", "--group", "depot", *words(kafka, "governor")[:2]]) == 0
+        shown = capsys.readouterr().out
+        assert "#PARTITIONS" in shown
+        assert "bytes a second: this login may not describe the cluster" in shown
         with Command(tmp_path, *adopt) as governor:
 
             def answered() -> bool:
@@ -251,7 +275,7 @@ def test_a_governor_leads_a_group_with_nothing_more(
                 "it is obeyed",
             )
             assert governor.stop() == 0
-        assert kafka.passwords["governor"] not in governor.said()
+        assert kafka.passwords["governor"] not in governor.said() + shown
     finally:
         consumer.close()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from muster.kafka import lasting
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
@@ -16,7 +17,6 @@ from muster.signing import keyring, rotation
 from muster.signing.keyring import KeyFile
 from muster.streams.clock import Clock, Sleeper
 from muster.streams.config import job_config
-from muster.worker import kafka
 from muster.worker.kafka import Link
 from muster.worker.messages import Failed, Input, Send
 
@@ -58,7 +58,7 @@ def believed(keys: KeyFile, record: dict[str, Any], caller: Caller) -> bool:
 def produced(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The records that workers write, without a broker."""
     producer = Producer()
-    monkeypatch.setattr(kafka, "Producer", lambda *_, **__: producer)
+    monkeypatch.setattr(lasting, "Producer", lambda *_, **__: producer)
     return producer.produced
 
 

@@ -17,7 +17,7 @@ from muster.kafka.groups import (
     StreamsUnit,
 )
 from muster.shadow.as_group import as_group
-from muster.shadow.look import Seen
+from muster.shadow.look import Seen, without_governor
 from muster.shadow.report import Shadow, as_json, as_text
 from muster.shadow.standing import present, standing
 from muster.shadow.watching import Watched
@@ -139,11 +139,24 @@ def test_a_connect_cluster():
     group = as_group(seen)
     assert [(unit.name, unit.tasks) for unit in group.tasks] == [("files", 3)]
     assert present(group) == {
-        "http://a:8083/": ["files", "files-0", "files-1"],
-        "http://b:8083/": ["files-2"],
+        "a:8083": ["files", "files-0", "files-1"],
+        "b:8083": ["files-2"],
     }
     more = as_group(Seen(seen.description, connectors={"files": 4, "clicks": 1}))
     assert [(unit.name, unit.tasks) for unit in more.tasks] == [("clicks", 1), ("files", 4)]
+
+
+def test_a_governed_group():
+    """The governor is no member; the assignor says that muster decides."""
+    seat = Member(id="g", instance_id="muster-governor-1", client_id="g", host="h")
+    members = (consumer("W1", 0, 1), seat)
+    given = Description("orders", Kind.CLASSIC, "Stable", "range", None, members)
+    shown = without_governor(given)
+    assert ([each.name for each in shown.members], shown.assignor) == (
+        ["W1"],
+        "muster adopt (range)",
+    )
+    assert without_governor(shown) is shown
 
 
 def test_a_watched_rebalance():

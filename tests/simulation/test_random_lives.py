@@ -49,7 +49,7 @@ def all_kept(played: list[Life]) -> Tally:
 def test_random_lives_come_to_rest(part: int) -> None:
     """Ten lives keep every promise of `promises`; tasks move in them."""
     tally = all_kept([lives.live(seed) for seed in range(part * 10, part * 10 + 10)])
-    assert len(tally.lives) >= 3
+    assert len(tally.lives) >= 3, tally
     assert tally.moved > 25
 
 
@@ -208,6 +208,29 @@ def spoilt(change: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         {"at_ms": 100_000, "join": {"id": "W3", "restore_ms": 5_000}},
     ]
     return scenario(events, **{"num.standby.replicas": 1})
+
+
+def test_jobs_that_are_not_dealt_evenly_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of `eager` keeps its promise; with all jobs on one worker it does not."""
+    events = [{"at_ms": 0, "join": {"id": name}} for name in ("W1", "W2")]
+    raw = scenario(events)
+    raw["group"]["assignor"] = "eager"
+    raw["group"]["tasks"] = [{"connector": "c", "tasks": 3}]
+    assert lives.checked(raw).broken == ()
+    real = registry.get("eager")
+
+    class OnOne:
+        """Deals all jobs to the first worker."""
+
+        name = "eager"
+
+        def assign(self, view: GroupView) -> Placement:
+            active = real.assign(view).active * 0
+            return Placement(active=active, destination=active)
+
+    monkeypatch.setattr("muster.plugins.get", lambda _: OnOne())
+    (broken,) = lives.checked(raw).broken
+    assert broken == "balanced: the jobs are not dealt evenly (W1 4, W2 0)"
 
 
 def test_a_life_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:

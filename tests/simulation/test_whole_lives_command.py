@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import psutil
 import pytest
 from exploration.mutants import MUTANTS, break_rule
 from fault_injection import whole_lives
+from fault_injection.runs import Tally
 from support.repository.sources import ROOT
 from support.suite.waiting import until
 
+from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.simulation.lives import ASSIGNORS
 
 
@@ -29,10 +32,11 @@ def command(monkeypatch: pytest.MonkeyPatch, file: Path, **given: object) -> tup
 
 def test_the_report_has_every_assignor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A few runs and lives: all laws and promises hold, and every assignor came to rest."""
-    code, report = command(monkeypatch, tmp_path / "report", generations=20, lives=20)
+    lives = {"lives": 7, "seed": 3_000_874}  # one life of each assignor
+    code, report = command(monkeypatch, tmp_path / "report", generations=20, **lives)
     assert code == 0, report
-    assert "20 of 20 lives kept every promise" in report
-    assert all(name in report for name in ASSIGNORS)
+    assert "7 of 7 lives kept every promise" in report
+    assert all(name in report for name in (*ASSIGNORS, *CONNECT_ASSIGNORS))
     assert report.endswith("every law and every promise held\n")
 
 
@@ -62,18 +66,36 @@ def test_it_goes_on_where_it_was_ended(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert runs == [line for line in one.read_text().splitlines() if " processes" not in line]
 
 
-def test_its_processes_end_with_it(tmp_path: Path) -> None:
-    """SIGTERM ends the command; the processes that play the runs end, too."""
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_signal_ends_it_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    """Its processes end with it, the report says what was played, and the next one goes on."""
+    keep, file = tmp_path / "kept", tmp_path / "report"
     words = ["--generations", "1000000", "--lives", "0", "--every", "0"]
     module = [sys.executable, "-m", "fault_injection.whole_lives", *words]
+    module += ["--keep", str(keep), "--report", str(file)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     with (
         (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(module, stdout=log, env={**os.environ, "PYTHONPATH": path}) as lives,
+        subprocess.Popen(
+            module,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        ) as lives,
     ):
         children = psutil.Process(lives.pid)
         until(lambda: (tmp_path / "log").stat().st_size > 0, "the first run was played")
         pool = children.children(recursive=True)
-        lives.send_signal(signal.SIGTERM)
+        os.killpg(lives.pid, number)  # as a terminal does, and `timeout`
+    said = (tmp_path / "log").read_text()
+    assert lives.returncode == 128 + number, said
     assert len(pool) >= 2
     assert psutil.wait_procs(pool, timeout=60)[1] == []
+    assert "Traceback" not in said
+    assert f"ended by {number.name}; the same command goes on from here" in file.read_text()
+    (runs,) = re.findall(r"generations in ([\d,]+) runs", file.read_text())
+    kept = whole_lives.Progress(whole_lives.SEED, Tally(), keep / "faults.kept")
+    assert kept.tally.runs == kept.seed - whole_lives.SEED == int(runs.replace(",", "")) > 0

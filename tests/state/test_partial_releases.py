@@ -150,3 +150,16 @@ def test_a_recovered_group_continues_a_partial_release() -> None:
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     records = story.at(15_100).told(report("W1", 2, "0_0", "0_1", "0_2", coordinator_epoch=2))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}
+
+
+def test_a_member_that_has_just_left_becomes_no_holder() -> None:
+    """W2 claims a task that W1 runs, and leaves in the batch in which W1 gives that task up."""
+    story = Story()
+    story.take(config(SIX, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
+    story.at(100).take(join("W2", holding=Holding(active=TaskSet.of(["0_5"]))))
+    story.at(110).take(join("W3", holding=Holding(active=TaskSet.of(["0_5"]))))
+    w2, w3 = (story.group.roster.by_id[name] for name in ("W2", "W3"))
+    assert sorted(slot_of(story.group.owned.duplicate).tolist()) == sorted([w2, w3])
+    story.at(150).take(leave("W2"), report("W1", 2, "0_0", "0_1", "0_2"))
+    assert story.group.owned.holder[5] == w3
+    assert len(story.group.owned.duplicate) == 0

@@ -8,6 +8,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.records import Fault, MemberAssignment, MemberState
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state.group import Group
+from muster.state.liveness import FENCED
 
 FOUR = Subtopology("0", 4)
 SESSION_MS = 45_000
@@ -174,3 +175,21 @@ def test_a_member_claims_a_task_that_waits_for_an_absent_member() -> None:
     assert len(story.group.owned.duplicate) == 0
     records = story.at(400).told(join("W2", incarnation=2, instance_id="i"))
     assert "0_2" not in records["W2"]
+
+
+def test_a_heartbeat_of_before_a_leave_fences_no_member_that_a_new_coordinator_reads_back() -> None:
+    """The snapshot lacks an epoch that W2 had before it left; its heartbeat of then is read again.
+
+    W2 stays away as it was, and owes nothing when it returns.
+    """
+    story = away_while_another_coordinator_gave_its_task_away()
+    slot = story.group.roster.by_id["W2"]
+    story.at(250).take(beat("W2", digest("0_2", "0_3"), epoch=9))
+    assert not story.group.sessions.flags[slot] & FENCED
+    assert not story.group.sessions.response_due[slot]
+    story.at(300).take(report("W1", 2, "0_0", "0_1", epoch=2, coordinator_epoch=2))
+    story.at(VERIFIED_MS).take(tick())
+    back = join("W2", incarnation=2, instance_id="i")
+    story.at(VERIFIED_MS + 100).take(back)
+    assert story.group.roster.by_slot[slot].state is STABLE
+    assert not story.group.sessions.response_due[slot]

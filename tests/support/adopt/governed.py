@@ -23,7 +23,8 @@ from muster.adopt.model import (
     Stop,
     Watched,
 )
-from muster.adopt.said import SEAT_PREFIX, Kind, is_governor
+from muster.adopt.said import Kind, is_governor
+from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place
 from muster.protocol.events import Drain, Event, GroupConfig, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
@@ -159,8 +160,9 @@ class _Seat:
         self.post(Configured(self._world.log.write(config)))
 
     def needs(self, topics: Sequence[str]) -> None:
-        """Tell what there is."""
-        self.post(Jobs(self._world.units()))
+        """Tell what there is, unless Kafka does not answer."""
+        if not self._world.blind:
+            self.post(Jobs(self._world.units()))
 
     def watch(self) -> None:
         """Look for other governors."""
@@ -179,11 +181,12 @@ class GovernedWorld:
         topics: name → partitions.
         followers: all that ever were.
         governors: all that ever were.
+        blind: whether Kafka does not say which topics there are.
     """
 
     def __init__(self, topics: dict[str, int], assignor: str = "sticky") -> None:
         self.time = Time()
-        self.topics = topics
+        self.topics, self.blind = topics, False
         self.group = Group(self.time)
         self.followers: list[Follower] = []
         self.governors: list[_Seat] = []

@@ -16,7 +16,8 @@ public final class Follower {
         settings.put("bootstrap.servers", args[0]);
         settings.put("group.id", args[1]);
         settings.put("client.id", args[3]);
-        settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + args[4]);
+        settings.put("partition.assignment.strategy", List.of(args[4].split(",")).stream()
+            .map(name -> "org.apache.kafka.clients.consumer." + name).toList());
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
         settings.put("heartbeat.interval.ms", "500");

@@ -1,0 +1,78 @@
+"""Whether this login may govern groups, before anything is changed.
+
+A governor without READ on a group could not lead it; without DESCRIBE on a topic it would not see
+the partitions, and would give them to no member. So the rights are asked for first, and an error
+names the missing ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from muster.kafka import access, groups
+from muster.kafka.access import Refused
+from muster.kafka.acls import Acl, Resource, Role, governed_acls
+from muster.kafka.protocol_client import connected
+from muster.kafka.settings import ClientSettings
+
+_OPTIONS = {
+    (Resource.GROUP, "READ"): "group",
+    (Resource.TOPIC, "DESCRIBE"): "topic",
+    (Resource.TOPIC, "READ"): "config-topic",
+}
+"""What option of `muster topics create --acls` grants such a right."""
+
+
+def check_groups(clients: ClientSettings, prefix: str, names: Sequence[str]) -> None:
+    """Check that this login may use muster's topics as a governor, and lead these groups.
+
+    Args:
+        clients: how to reach Kafka.
+        prefix: of muster's topics.
+        names: the groups; they need not exist.
+
+    Raises:
+        Refused: rights are missing; the message names them.
+        NoTopics, Silent, Unreachable: of Kafka.
+    """
+    access.check(clients, Role.GOVERNOR, [prefix])
+    with connected(clients) as client:
+        closed = [name for name in names if not groups.may_join(client, name)]
+    _refuse(clients, governed_acls(closed, (), ()))
+
+
+def check_topics(
+    clients: ClientSettings, topics: Iterable[str], config_topics: Sequence[str]
+) -> None:
+    """Check that this login sees the topics of the groups.
+
+    Args:
+        clients: how to reach Kafka.
+        topics: what consumers read; one that does not exist is not an error.
+        config_topics: of Connect clusters.
+
+    Raises:
+        Refused: rights are missing; the message names them.
+        NoTopics: a config topic does not exist.
+        Silent: no answer.
+    """
+    wanted = governed_acls((), sorted(set(topics)), config_topics)
+    missing, absent = access.missing(clients, wanted)
+    _refuse(clients, missing)
+    for name in absent:
+        if name in config_topics:
+            raise access.NoTopics(
+                f"no topic {name!r}; --config-topic is config.storage.topic of the Connect workers"
+            )
+
+
+def _refuse(clients: ClientSettings, missing: Sequence[Acl]) -> None:
+    if not missing:
+        return
+    who = access.principal_of(clients)
+    named = who if who.startswith("User:") else "User:NAME"
+    options = " ".join(f"--governed-{_OPTIONS[a.resource, a.operation]} {a.name}" for a in missing)
+    raise Refused(
+        f"{who} lacks {', '.join(map(str, missing))}; grant: muster topics create --acls"
+        f" --governor-principal '{named}' {options}"
+    )

@@ -1,0 +1,82 @@
+"""A producer that lasts: it is replaced when it has failed for good."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from muster.kafka import access
+from muster.protocol.codec import Encoded
+
+Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
+
+
+class LastingProducer:
+    """After a fatal error an idempotent producer refuses every record: another takes its place.
+
+    Args:
+        config: librdkafka's.
+        log: takes librdkafka's lines.
+        on_fatal: called with the error when a producer is replaced.
+
+    Raises:
+        KafkaException: librdkafka does not take the settings.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        log: logging.Logger,
+        on_fatal: Callable[[KafkaException], None],
+    ) -> None:
+        self._config, self._log, self._on_fatal = dict(config), log, on_fatal
+        self._replacing = threading.Lock()
+        self._producer = self._new()
+
+    def _new(self) -> Producer:
+        return Producer(self._config, logger=self._log)
+
+    def produce(self, topic: str, record: Encoded, on_delivery: Delivered) -> None:
+        """Write a record; `on_delivery` is called from `serve`.
+
+        Raises:
+            KafkaException, BufferError: it is not taken; `on_delivery` is not called.
+        """
+        self._producer.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            on_delivery=on_delivery,
+        )
+
+    def serve(self, wait_s: float) -> bool:
+        """Run the callbacks that are due; False when the producer had to be replaced."""
+        producer = self._producer
+        try:
+            with access.fatal_named():
+                producer.poll(wait_s)
+        except KafkaException as error:
+            self._on_fatal(error)
+            self._replace(producer)
+            return False
+        return True
+
+    def flush(self, wait_s: float) -> int:
+        """Wait until every record is written; returns how many are not."""
+        with suppress(KafkaException), access.fatal_named():
+            return int(self._producer.flush(wait_s))
+        return 1
+
+    def _replace(self, broken: Producer) -> None:
+        with self._replacing:
+            if self._producer is broken:
+                self._producer = self._new()
+        with suppress(KafkaException), access.fatal_named():
+            broken.purge()
+            broken.poll(0)

@@ -1,0 +1,230 @@
+"""Who has the leader's seat of a real group: `--wait`, a frozen governor, members with other names.
+
+No coordinator runs here: the governor decides with the same assignor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from support.adopt.fleet import Fleet
+from support.kafka.members import Consumers
+from support.suite.waiting import until
+
+from muster.adopt.examine import governors
+from muster.cli.main import main
+from muster.kafka import groups
+from muster.published.config import current
+
+pytestmark = pytest.mark.broker
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
+
+
+def described(fleet: Fleet) -> groups.Description:
+    """The group as Kafka has it."""
+    [found] = groups.describe(fleet.topics.clients, [fleet.group])
+    return found
+
+
+def test_wait_makes_no_member_leave(kafka, tmp_path):
+    """The governor joins and waits; it leads when those that were there before it are gone."""
+    with Fleet(kafka, tmp_path, partitions=4) as fleet:
+        fleet.produces()
+        for name in "AB":
+            fleet.consumer(name, **COOPERATIVE)
+        fleet.settles([2, 2], "two consumers share the topic by themselves")
+        governor = fleet.adopt("--wait")
+        until(
+            lambda: governors(described(fleet)) == ["muster-governor-1"],
+            "the governor is in the group",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        fleet.settles([2, 2], "it takes nothing")
+        assert "round" not in governor.file.read_text()
+        for name in "AB":
+            fleet.stop(name)
+        until(lambda: "round" in governor.file.read_text(), "it leads", story=fleet.story)
+        for name in "CD":
+            fleet.consumer(name, **COOPERATIVE)
+        until(
+            lambda: ": 2 members; " in governor.file.read_text(),
+            "it answers both",
+            story=fleet.story,
+        )
+        fleet.settles([2, 2], "both have their share")
+        fleet.check()
+        ends = {tenure.how for tenures in fleet.tenures().values() for tenure in tenures}
+        assert "lost" not in ends, "no member was let go"
+
+
+def test_a_frozen_governor_and_its_stand_by(kafka, tmp_path):
+    """The stand-by governs a session later; the one that wakes up does no harm."""
+    with Fleet(kafka, tmp_path, partitions=6) as fleet:
+        fleet.produces()
+        first = fleet.adopt("--fresh", "consumer")
+        until(lambda: "round" in first.file.read_text(), "the first leads", story=fleet.story)
+        for name in "AB":
+            fleet.consumer(name, **COOPERATIVE)
+        fleet.settles([3, 3], "two consumers have their share")
+        second = fleet.adopt("--stand-by", "--instance-id", "muster-governor-2", name="second")
+        until(lambda: "stands by" in second.file.read_text(), "it stands by", story=fleet.story)
+        os.kill(first.process.pid, signal.SIGSTOP)
+        fleet.consumer("C", **COOPERATIVE)
+        until(lambda: ": 3 members; " in second.file.read_text(), "it leads", story=fleet.story)
+        fleet.settles([2, 2, 2], "all have their share")
+        assert governors(described(fleet)) == ["muster-governor-2"]
+        os.kill(first.process.pid, signal.SIGCONT)
+        until(
+            lambda: governors(described(fleet)) != ["muster-governor-2"],
+            "the first is back",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        until(
+            lambda: governors(described(fleet)) == ["muster-governor-1"],
+            "one of them governs",
+            pause_s=0.3,
+            story=fleet.story,
+        )
+        fleet.stop("C")
+        fleet.settles([3, 3], "it governs")
+        fleet.check()
+
+
+class Own(RangePartitionAssignor):
+    """An assignor with a name of its own."""
+
+    name = "own"
+
+
+class Reader:
+    """A consumer of another library, whose assignor has a name of its own; it polls when told."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        self.consumer = KafkaConsumer(
+            fleet.topic,
+            bootstrap_servers=fleet.topics.address,
+            group_id=fleet.group,
+            client_id=name,
+            partition_assignment_strategy=[Own],
+            heartbeat_interval_ms=500,
+            session_timeout_ms=6_000,
+        )
+        self._go, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._polls, daemon=True)
+        self._thread.start()
+
+    def polls(self, on: bool) -> None:
+        """Go on, or stop to poll; heartbeats go on."""
+        (self._go.set if on else self._go.clear)()
+
+    def _polls(self) -> None:
+        while not self._closing.is_set():
+            if self._go.wait(0.1):
+                self.consumer.poll(100)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closing.set()
+        self._thread.join(30)
+        self.consumer.close()
+
+
+def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, capsys):
+    """Kafka does not tell the name while they rebalance: one line, nothing changed."""
+    with Fleet(kafka, tmp_path, partitions=4) as fleet:
+        readers = [Reader(fleet, name) for name in "AB"]
+        one, two = readers
+        try:
+            one.polls(True)
+            fleet.settles({"A": 4}, "one has all")
+            one.polls(False)
+            two.polls(True)
+            until(
+                lambda: described(fleet).is_rebalancing,
+                "the group waits for one that does not poll",
+                pause_s=0.3,
+            )
+            assert main(["adopt", "--group", fleet.group, *fleet.kafka]) == 2
+            said = capsys.readouterr().err.splitlines()
+            told = [line for line in said if line.startswith("muster adopt: ")]
+            assert len(told) == 1
+            assert "have no protocol in common with" in told[0]
+            assert "--protocol NAME adds the name of their assignor" in told[0]
+            one.polls(True)
+            fleet.settles([2, 2], "the group goes on as if nothing had been")
+            governor = fleet.adopt()
+            until(
+                lambda: "(own): 2 members; " in governor.file.read_text(),
+                "it is governed",
+                story=fleet.story,
+            )
+            fleet.settles([2, 2], "both have their share")
+            assert fleet.muster("adopt", "--release").returncode == 0
+            assert governor.process.wait(30) == 0
+        finally:
+            for each in readers:
+                each.close()
+
+
+def test_partitions_weigh_what_is_measured(kafka, tmp_path):
+    """`--weight lag`: the consumer of the partition that lags most has no other."""
+    with (
+        Fleet(kafka, tmp_path, partitions=1) as fleet,
+        Consumers(kafka.address, {"orders": 4}) as readers,
+    ):
+        fleet.group, topic = readers.group, readers.topic("orders")
+        producer = Producer({"bootstrap.servers": kafka.address})
+        for number in range(900):
+            producer.produce(topic, b"x", partition=max(0, number % 9 - 5))
+        assert producer.flush(30) == 0
+        both = [readers.start(COOPERATIVE) for _ in "AB"]
+        until(lambda: readers.shared_by(2), "the group is there")
+        nothing = [TopicPartition(topic, number, 0) for number in range(4)]
+        for each in both:
+            mine = [p for p in nothing if p in each.assignment()]
+            each.commit(offsets=mine, asynchronous=False)
+        fleet.adopt("--weight", "lag")
+
+        def shares() -> list[int]:
+            return sorted(len(each.assignment()) for each in both)
+
+        until(lambda: shares() == [1, 3], "the weights count", story=fleet.story)
+        [alone] = [each for each in both if len(each.assignment()) == 1]
+        assert [part.partition for part in alone.assignment()] == [0]
+
+
+def test_groups_that_are_refused(kafka, capsys):
+    """Not there, empty, of KIP-848: one line each with what can be done; muster writes nothing."""
+    with Consumers(kafka.address, {"orders": 2}) as fleet:
+        adopt = ["adopt", "--group", fleet.group, "--bootstrap-server", kafka.address]
+        adopt += ["--topic-prefix", kafka.prefix]
+
+        def refused() -> str:
+            assert main(adopt) in (1, 2)
+            [line] = [text for text in capsys.readouterr().err.splitlines() if "%" not in text[:1]]
+            assert current(kafka.clients, kafka.prefix, fleet.group) is None
+            return line
+
+        assert f"Kafka has no group '{fleet.group}'" in refused()
+        first = fleet.start({"group.protocol": "consumer"})
+        until(lambda: fleet.shared_by(1), "a group of KIP-848")
+        assert "KIP-848" in (line := refused())
+        assert "start its members with group.protocol=classic" in line
+        assert fleet.shared_by(1)
+        fleet.stop(first)
+    with Consumers(kafka.address, {"orders": 2}) as fleet:
+        adopt[2] = fleet.group
+        only = fleet.start({})
+        until(lambda: fleet.shared_by(1), "a classic group")
+        only.commit(offsets=[TopicPartition(fleet.topic("orders"), 0, 0)], asynchronous=False)
+        fleet.stop(only)
+        assert "has no members. --fresh takes the seat" in refused()
