@@ -34,7 +34,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
     ValueState,
 )
-from pyspark.sql.types import BinaryType, Row, StructField, StructType
+from pyspark.sql.types import Row
 
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
@@ -57,6 +57,7 @@ from muster.streams.batch.inbox import (
 )
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
+from muster.streams.operator import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
 CACHE_GROUPS_MAX = 10_000
@@ -67,8 +68,6 @@ NEW_GROUPS_MAX = 10
 
 BATCH_ID = "streaming.sql.batchId"
 """Spark's property with the number of the batch that a task works on."""
-
-_VALUE = StructType([StructField("value", BinaryType())])
 
 
 class _Kept(NamedTuple):
@@ -156,8 +155,7 @@ class GroupProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the two values and limit the memory of the process."""
-        self._liveness = handle.getValueState("liveness", _VALUE)
-        self._snapshot = handle.getValueState("snapshot", _VALUE)
+        self._liveness, self._snapshot = values(handle)
         self._letter_budget = LetterBudget()
         self._new_groups = 0
         context = TaskContext.get()

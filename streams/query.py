@@ -15,6 +15,7 @@ from muster.streams import recovery, session, sink, source
 from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
 from muster.streams.observability.progress import Progress
+from muster.streams.operator import Operator
 from muster.streams.processor import GroupProcessor
 
 LOOK_S = 0.25
@@ -38,13 +39,13 @@ def frame(
     Args:
         spark: the session.
         config: the job's settings.
-        processor: the operator.
+        processor: is called for each group in a batch.
         starting: see `source.read`.
         initial: groups to load (`recovery.initial_state`); None = there are none.
     """
     groups = source.read(spark, config, starting).groupBy("lane")
     return groups.transformWithState(
-        processor,
+        Operator(processor),
         outputStructType=sink.OUTPUT,
         outputMode="Append",
         timeMode="None",
