@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from muster.protocol.covers import AGE_S_MAX, Cover, Heard
@@ -249,7 +250,15 @@ class Heartbeats:
         elif written:
             group.through_ms = max(group.through_ms, group.sent_ms)
         else:
-            self._heard -= len(group.heard)
-            group.heard = group.sent | group.heard
-            self._heard += len(group.heard)
+            self._come_back(group, group.sent)
         group.sent = None
+
+    def _come_back(self, group: _Group, sent: dict[str, tuple[int, int, int]]) -> None:
+        """Keep again what was not written, within the limits of the group and of all groups."""
+        both = sent | group.heard
+        self._heard -= len(group.heard)
+        group.heard = dict(islice(both.items(), MEMBERS_MAX))
+        group.has_lost |= len(both) > MEMBERS_MAX
+        self._heard += len(group.heard)
+        while self._heard > HEARD_MAX:
+            self._lose()
