@@ -69,7 +69,7 @@ def test_a_standby_takes_over(
 
         a.kill()
         joins(fleet, "W3")
-        assert says(b, "ready")
+        until(lambda: says(b, "ready"), "the standby has taken over", story=b.tail)
         a.start()
         assert says(a, "standby")
         assert "checkpoint emptied" not in a.tail()
@@ -87,7 +87,7 @@ def test_a_standby_takes_over(
 
         assert a.stop(signal.SIGTERM) == 0
         joins(fleet, "W5")
-        assert says(b, "ready")
+        until(lambda: says(b, "ready"), "the standby has taken over", story=b.tail)
         assert "has ended" in b.tail()
         fleet.check()
 
