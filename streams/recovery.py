@@ -141,7 +141,8 @@ def wake_all(
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
-    producer = Producer(clients.producer(), logger=KAFKA)
+    # A new idempotent producer waits half a second for its id; a tick that stands twice is harmless.
+    producer = Producer(clients.producer({"enable.idempotence": "false"}), logger=KAFKA)
     for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
