@@ -557,7 +557,7 @@ class Governor:
 
     def _why(self) -> str:
         if self._missing:
-            return f"{count_of(self._missing, 'member')} let go not back yet; nothing is given on"
+            return f"waits for {count_of(self._missing, 'member')} to come back; passes no task on"
         if self._said and not self._knows_jobs():
             return "the group's tasks are not known yet; nothing changes"
         if self._here:
