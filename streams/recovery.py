@@ -141,7 +141,7 @@ def wake_all(
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
-    # A new idempotent producer waits half a second for its id; a tick that stands twice is harmless.
+    # A new idempotent producer waits half a second for its id; ticks may well stand twice.
     producer = Producer(clients.producer({"enable.idempotence": "false"}), logger=KAFKA)
     for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
