@@ -45,7 +45,7 @@ def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> 
 def sync(
     options: Options, member: str, generation: int, protocol: str, answers: Mapping[str, bytes]
 ) -> Message:
-    """Answer the members; no answers = ask for the own one, as a follower.
+    """Answer the members; without answers it asks for its own answer, as a follower does.
 
     Args:
         options: how the group is governed.

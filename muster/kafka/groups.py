@@ -284,7 +284,7 @@ def may_join(client: Client, group: str) -> bool:
 
 
 async def _probe(client: Client, group: str) -> bool:
-    """Send a heartbeat of nobody: Kafka checks the right first, then knows no such member."""
+    """Send a heartbeat without a member id: Kafka checks the right before it looks for a member."""
     import kafka.errors as errors
     from kafka.protocol.consumer import HeartbeatRequest
 
