@@ -51,9 +51,9 @@ class Found(NamedTuple):
 class Exploration:
     """One exploration of a scenario."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, kind: type[System] = System) -> None:
         self.scenario = scenario
-        self.system = System(scenario)
+        self.system = kind(scenario)
         self._index: dict[bytes, int] = {}
         self._parent = array("q")
         self._choice = array("H")
