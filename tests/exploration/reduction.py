@@ -25,6 +25,7 @@ from exploration.world import Step, System, is_frozen
 
 THEN = "; "
 """Between the steps of a block, in a story."""
+STUCK = "nothing happens any more"
 
 
 class Next(NamedTuple):
@@ -78,6 +79,8 @@ class Blocks(System):
         for place, _ in enumerate(world.processes):
             faults += [self._judged(world, *step) for step in self._deaths(world, place)]
         calm += self._time(world, chains, waits=bool(by_itself))
+        if not calm:  # an actor does the same again and again, and time does not pass
+            calm.append((STUCK, world))
         if world.budget.late:
             faults += self._late(world, chains, waits=bool(by_itself))
         return [*calm, *faults]
