@@ -155,7 +155,7 @@ class Blocks(System):
             return False
         was, now = before.running[place], then.running[place]
         alone = len(before.running) == 1 or not before.published
-        if not alone or was.batches != -1 or was.held:
+        if not alone or was.batches != -1 or was.held or was.begun:
             return False
         try:
             batch = self._computed(before, was, now.through)
