@@ -60,7 +60,8 @@ CONFIG_MEMBER_US = 75
 may get a record because of it."""
 CREDIT_EVENTS_MIN = 1_000
 """Events for which a group's whole credit suffices, even of a small group; a larger group has
-credit for one event of each of its members, or of its tasks."""
+credit for one event of each of its members, or two of each of its tasks: when a fleet starts, all
+join and then report."""
 CREDIT_CONFIGS_US = 500_000
 """Whole credit for configs of a small group; a larger one has room for two more of its size."""
 REGROWN_US = 75_000
@@ -160,7 +161,7 @@ class Budget:
         members = self._limits.members_known
         if kind is TopicKind.CONFIG:
             return CREDIT_CONFIGS_US + 2 * CONFIG_MEMBER_US * members
-        return EVENT_US * max(CREDIT_EVENTS_MIN, members, self._tasks)
+        return EVENT_US * max(CREDIT_EVENTS_MIN, members, 2 * self._tasks)
 
     def has_room(self, kind: TopicKind) -> bool:
         """Whether the group has credit for one more event of a topic."""

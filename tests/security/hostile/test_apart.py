@@ -113,7 +113,10 @@ def test_a_batch_takes_so_many_events_of_a_group() -> None:
     assert (len(found.events), len(found.rejected)) == (3_000 + most, 50)
     assert {letter.reason for letter in found.rejected} == {DeadLetter.TOO_MUCH_AT_ONCE}
     assert found.events[-1].member == f"m{most - 1}"  # type: ignore[union-attr]  # a join
-    for limits in (work_limits.Limits(members_known=2 * most), inbox.Limits(tasks_known=2 * most)):
+    for limits in (
+        work_limits.Limits(members_known=2 * most),
+        work_limits.Limits(tasks_known=2 * most),
+    ):
         found = inbox.open_lane(lane, rows(events), INPUT, limits=limits)
         assert (len(found.events), found.rejected) == (len(events), [])
 
