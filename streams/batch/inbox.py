@@ -233,9 +233,11 @@ class _Reader(NamedTuple):
 
     def config(self, entry: bytes) -> Event | DecodeError:
         """The config of a row, or why it is refused."""
-        if not self.budget.has_room(TopicKind.CONFIG):
+        if not self.budget.has_room_for_config(len(entry)):
             return _TOO_MANY_EVENTS
-        return _decoded(entry, self.key, self.topics, self.schemas, self.budget)
+        event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
+        self.budget.count_config(len(entry), event)
+        return event
 
     def read(
         self, entry: bytes, ready: Event | DecodeError | None, signature: bytes

@@ -19,7 +19,6 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Event,
     GroupConfig,
-    GroupDeleted,
     Join,
     LagReport,
     Report,
@@ -68,6 +67,12 @@ REGROWN_US = 75_000
 """Credit that grows back in a second, even of a small group..."""
 REGROWN_PART = 10
 """...and of a larger one this part of its whole credit."""
+LARGE_CONFIG_BYTES = 1 << 16
+LARGE_CONFIGS_US = 1_000_000
+"""Work for which the configs above this size may ask in one batch, those of all groups together: a
+writer can name another group in each, and no group's credit limits that."""
+LARGE_CONFIG_BYTE_US = 0.1
+"""Estimate for each byte of a large config that cannot be decoded."""
 KEPT_US = 10 * EVENT_US
 """Used credit up to this is not stored: an ordinary batch of a small group changes no format."""
 
@@ -100,6 +105,21 @@ class Credit(NamedTuple):
         return cls(at_ms, tuple(left_us))
 
 
+class LargeConfigs:
+    """What the large configs of all groups that one Spark task works on in a batch may ask for."""
+
+    def __init__(self) -> None:
+        self._left_us = LARGE_CONFIGS_US
+
+    def has_room(self) -> bool:
+        """Whether the batch takes one more."""
+        return self._left_us > 0
+
+    def use(self, cost_us: int) -> None:
+        """Count one."""
+        self._left_us -= cost_us
+
+
 class Limits(NamedTuple):
     """What is known of a group before a batch; its limits follow from it.
 
@@ -108,12 +128,14 @@ class Limits(NamedTuple):
         tasks_known: tasks that the group has.
         members_known: members that the group has.
         credit: what the batches before have left; None = the whole credit.
+        large_configs: what the batch's groups share; None = this group has it alone.
     """
 
     group_tasks_max: int = GROUP_TASKS_MAX
     tasks_known: int = 0
     members_known: int = 0
     credit: Credit | None = None
+    large_configs: LargeConfigs | None = None
 
 
 NO_LIMITS = Limits(tasks_known=SET_TASKS_MAX)
@@ -129,6 +151,7 @@ class Budget:
 
     def __init__(self, limits: Limits, now_ms: int = 0) -> None:
         self._limits = limits
+        self._large_configs = limits.large_configs or LargeConfigs()
         self._tasks = 0
         self._left = 0
         self._lags = BATCH_LAGS_MIN
@@ -167,8 +190,25 @@ class Budget:
         """Whether the group has credit for one more event of a topic."""
         return self._credit_us[kind] > 0
 
+    def has_room_for_config(self, size: int) -> bool:
+        """Whether the group has credit for one more config, and the batch room for one so large."""
+        fits = size <= LARGE_CONFIG_BYTES or self._large_configs.has_room()
+        return fits and self.has_room(TopicKind.CONFIG)
+
+    def count_config(self, size: int, event: Event | DecodeError) -> None:
+        """Use up credit for a row of the config topic."""
+        cost_us = REFUSED_US
+        if not isinstance(event, DecodeError):
+            cost_us = CONFIG_US + CONFIG_UNIT_US * _units_of(event)
+            cost_us += CONFIG_MEMBER_US * self._limits.members_known
+        elif size > LARGE_CONFIG_BYTES:
+            cost_us = int(LARGE_CONFIG_BYTE_US * size)
+        self._credit_us[TopicKind.CONFIG] -= cost_us
+        if size > LARGE_CONFIG_BYTES:
+            self._large_configs.use(cost_us)
+
     def count(self, kind: TopicKind, event: Event | DecodeError) -> None:
-        """Use up credit for a decoded row that is no config; `take` does so for configs."""
+        """Use up credit for a row of another topic."""
         cost_us = EVENT_US
         if isinstance(event, DecodeError):
             cost_us = REFUSED_US
@@ -209,7 +249,7 @@ class Budget:
             raise DecodeError(_TOO_MANY_LAGS)
 
     def take(self, event: Event) -> None:
-        """Count what an event names; a config uses up its credit.
+        """Count what an event names.
 
         Raises:
             DecodeError: a config declares too many tasks, or the batch reports too many lags.
@@ -224,23 +264,18 @@ class Budget:
         elif isinstance(event, Tick) and event.cover is not None:
             self._heard -= len(event.cover.heard)
         elif isinstance(event, GroupConfig | TopicsFound):
-            self._use_for_config(event)
             tasks = _tasks_of(event)
             most = self._limits.group_tasks_max
             if tasks > most:
                 raise DecodeError(f"a group of {tasks} tasks; muster.group.tasks.max is {most}")
             self.declare(tasks)
-        elif isinstance(event, GroupDeleted):
-            self._use_for_config(event)
 
-    def _use_for_config(self, event: GroupConfig | TopicsFound | GroupDeleted) -> None:
-        units = 0
-        if isinstance(event, GroupConfig):
-            units = len(event.tasks)
-        elif isinstance(event, TopicsFound):
-            units = sum(len(each.units) for each in event.found)
-        more_us = CONFIG_UNIT_US * units + CONFIG_MEMBER_US * self._limits.members_known
-        self._credit_us[TopicKind.CONFIG] -= CONFIG_US + more_us
+
+def _units_of(event: Event) -> int:
+    """How many units an event of the config topic declares."""
+    if isinstance(event, GroupConfig):
+        return len(event.tasks)
+    return sum(len(e.units) for e in event.found) if isinstance(event, TopicsFound) else 0
 
 
 def _tasks_of(event: GroupConfig | TopicsFound) -> int:

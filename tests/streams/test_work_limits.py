@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.protocol.bombs import configured
 from support.streams.operator import INPUT, LANE, G, Operator, config, of_kind
@@ -21,7 +23,7 @@ from muster.protocol.events import (
     Origin,
     Tick,
 )
-from muster.protocol.ids import MemberId, Task
+from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.records import Rejected
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
@@ -36,7 +38,7 @@ from muster.streams.batch.stored_values import (
     Stored,
 )
 from muster.streams.batch.work_limits import Budget, Credit, Limits
-from muster.streams.source import pack
+from muster.streams.source import lane_of, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
@@ -132,11 +134,30 @@ def test_of_configs_the_newest_are_taken() -> None:
 def test_a_config_of_more_tasks_brings_their_credit() -> None:
     """A group of ten thousand tasks takes twice as many events at once, from its first batch on."""
     budget = Budget(Limits(), 1_000)
-    budget.take(config(10_000))
+    event: Event = config(10_000)
+    budget.take(event)
     for event in leaves(20_000):
         assert budget.has_room(M)
         budget.count(M, event)
     assert not budget.has_room(M)
+
+
+def test_large_configs_of_all_groups_share_a_limit() -> None:
+    """A batch takes four configs of 8,000 long names, each of another group; small ones go on."""
+    operator = Operator()
+    names = tuple(Subtopology(f"{n}{'x' * 500}", 1) for n in range(8_000))
+    told = []
+    for number in range(6):
+        group = GroupId(f"g{number}")
+        units = names if number < 5 else names[:1]
+        event = replace(configured(group, units), group=group)
+        lane = lane_of("muster", group.encode())
+        told.append(operator.batch(lane, rows([event], 1_000, number)))
+    refused = [letter.reason for records in told for letter in of_kind(records, Rejected)]
+    assert refused == [DeadLetter.TOO_MUCH_AT_ONCE]
+    assert not of_kind(told[5], Rejected)
+    operator.processor.init(operator.tester.handle)  # the next batch
+    assert not of_kind(operator.batch(lane, rows([event], 2_000, 9)), Rejected)
 
 
 def test_stored_values_keep_the_credit() -> None:
