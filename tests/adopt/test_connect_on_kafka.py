@@ -118,18 +118,22 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
         cluster.connector("b", 1)
         jobs = ("a", "a-0", "a-1", "b", "b-0")
         until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+        both = f"({'default' if protocol == 'eager' else protocol}): 2 members; "
         for name, (left, right) in {"first": (one, two), "second": (two, one)}.items():
             pins = {job: (left if job.startswith("a") else right).name for job in jobs}
             words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
             governor = fleet.adopt("--config-topic", cluster.config_topic, *words, name=name)
+            until(
+                lambda file=governor.file: both in file.read_text(),
+                "the governor answers both",
+                story=fleet.story,
+            )
             until(
                 lambda pins=pins: cluster.places() == pins,
                 f"the {name} pins hold",
                 pause_s=0.5,
                 story=lambda: (cluster.places(), fleet.story(), cluster.story()),
             )
-            rounds = governor.file.read_text()
-            assert f"({'default' if protocol == 'eager' else protocol})" in rounds
             governor.process.send(signal.SIGTERM)
             assert governor.process.wait(30) == 0
         cluster.check_alone()

@@ -74,10 +74,10 @@ class Lists:
         self._until(lambda found: found == places, story)
 
     def _until(self, right: Callable[[dict[str, str]], bool], story: str) -> None:
-        """Wait until places are right, by REST and by the workers' own logs."""
+        """Wait until jobs are in the right places; REST tells it later than the workers' logs."""
         cluster = self._cluster
         until(
-            lambda: right(cluster.places()) and right(cluster.running()),
+            lambda: right(found := cluster.running()) and cluster.places() == found,
             story,
             pause_s=0.5,
             story=self.story,
