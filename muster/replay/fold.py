@@ -212,12 +212,14 @@ class Fold:
 
         A batch writes to several topics, and a reader may read between these writes.
         """
-        if self._last is None or value is None or kind is not TopicKind.ASSIGNMENTS:
+        last = self._last
+        if last is None or kind is not TopicKind.ASSIGNMENTS:
             return False
         record = decode_record(kind, key, value)
+        if isinstance(record, MemberGone):
+            return any(entry.id == record.member for entry in last.members)
         if not isinstance(record, MemberAssignment):
             return False
-        last = self._last
         return record.generation > last.target_generation or any(
             (entry.id, entry.incarnation) == (record.member, record.incarnation)
             and entry.revision < record.revision

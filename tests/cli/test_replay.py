@@ -195,11 +195,12 @@ def test_a_life_comes_out_again(seed: int) -> None:
     assert (fold.whole, list(fold.missing())) == (True, [])
 
 
-def test_read_while_a_batch_writes() -> None:
+@pytest.mark.parametrize("last", [join("W2"), leave("W1")], ids=["joins", "leaves"])
+def test_read_while_a_batch_writes(last: Event) -> None:
     """If members' records are there but their snapshot is not yet, nothing differs."""
     story = Told()
     story.take(config(FOUR), join("W1"))
-    story.take(join("W2"))
+    story.take(last)
     groups = topic_name(TopicKind.GROUPS)
     story.tape.items.remove([item for item in story.tape.items if item.topic == groups][-1])
     fold, steps = story.tape.fold(STORY)

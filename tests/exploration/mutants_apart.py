@@ -48,7 +48,7 @@ APART = (
     Mutant(
         "heartbeats of a tick that was not stored come again",
         Heartbeats.done,
-        "group.heard = group.sent | group.heard",
+        "self._come_back(group, group.sent)",
         "pass",
         LOST,
         walks=300,

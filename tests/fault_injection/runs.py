@@ -7,10 +7,10 @@ keep its trace.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 from random import Random
 
 from fault_injection import faults
@@ -29,8 +29,8 @@ BEGINNING_MS = 300
 """Every process starts before this, unless a fault happens first."""
 PLAYS_MAX = 600
 """How often a broken run is played to shrink it."""
-RUNS_A_TURN = 8
-"""Runs given to each process at a time."""
+RUNS_AHEAD = 8
+"""Runs given out for each process before the result of the first is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,5 +204,11 @@ def _results(seed: int, processes: int) -> Iterator[Result]:
         yield from map(played, seeds)
         return
     with parallel.pool(processes) as pool:
-        while True:
-            yield from pool.map(played, islice(seeds, processes * RUNS_A_TURN), chunksize=2)
+        # As one result is taken another run is given out: no process waits for a longer run.
+        given = deque(pool.submit(played, next(seeds)) for _ in range(processes * RUNS_AHEAD))
+        try:
+            while True:
+                yield given.popleft().result()
+                given.append(pool.submit(played, next(seeds)))
+        finally:
+            pool.shutdown(cancel_futures=True)

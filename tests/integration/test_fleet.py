@@ -226,7 +226,7 @@ def test_a_deleted_group_is_gone(
     assert group.group not in capsys.readouterr().out.split()
     before = max((t.generation, t.epoch) for t in group.check())
     group.configure(2)
-    assert sizes(group.settled()) == [1, 1]
+    until(lambda: sizes(group.settled()) == [1, 1], "both work again", story=group.story)
     now = [t for t in group.check() if (t.generation, t.epoch) > before]
     assert {t.task for t in now} == {"0_0", "0_1"}
     assert group.snapshots()[-1].generation > last.generation

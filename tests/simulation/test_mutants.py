@@ -22,7 +22,7 @@ from fault_injection.faults import (
     Timed,
     Usurps,
 )
-from support.suite.broken_rules import break_function
+from support.suite.broken_rules import break_function, broken_source
 
 from muster.assignor.connect import pins
 from muster.state import (
@@ -233,6 +233,12 @@ MUTANTS = (
         (Configures, Drains),
     ),
 )
+
+
+def test_each_rule_is_where_the_table_says() -> None:
+    """A rule that moved within the source is seen here, before the lives break it."""
+    for mutant in MUTANTS:
+        broken_source(mutant.function, mutant.old, mutant.new)
 
 
 @pytest.mark.slow

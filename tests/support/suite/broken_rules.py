@@ -10,6 +10,22 @@ from collections.abc import Callable
 import pytest
 
 
+def broken_source(function: Callable[..., object], old: str, new: str) -> str:
+    """The source of a function in which one expression is replaced by another.
+
+    Raises:
+        AssertionError: the expression is not there once, or the new source cannot be compiled.
+    """
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{function.__qualname__} has changed: {old}"
+    broken = source.replace(old, new)
+    try:
+        compile(broken, function.__qualname__, "exec")
+    except SyntaxError as error:
+        raise AssertionError(f"{function.__qualname__} with {new!r} is no Python") from error
+    return broken
+
+
 def break_function(
     function: Callable[..., object],
     old: str,
@@ -29,11 +45,10 @@ def break_function(
     Returns:
         The broken function.
     """
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(old) == 1, f"{function.__qualname__} has changed: {old}"
+    source = broken_source(function, old, new)
     module = sys.modules[function.__module__]
     defined: dict[str, Callable[..., object]] = {}
-    exec(source.replace(old, new), vars(module), defined)
+    exec(source, vars(module), defined)
     (broken,) = defined.values()
     owner, _, name = function.__qualname__.rpartition(".")
     if owner:
