@@ -173,6 +173,16 @@ def test_stored_values_keep_the_credit() -> None:
             assert Stored(parts.to_bytes(), b"").parts() == parts
 
 
+def test_the_stored_format_of_a_credit_stays() -> None:
+    """A later version must read these bytes."""
+    credit = Credit(1, (-2, 3, 4))
+    parts = Parts(Header(5, b"12345678", 7), b"guard", b"core", 9, credit)
+    numbers = b"".join(n.to_bytes(4, "big", signed=True) for n in credit.left_us)
+    times = b"".join(n.to_bytes(8, "big") for n in (7, 9, 1))
+    expected = b"\x04\x05" + b"12345678" + times + numbers + b"\0\0\0\x05guardcore"
+    assert parts.to_bytes() == expected
+
+
 def test_an_ordinary_batch_changes_no_stored_format() -> None:
     """A few events leave the credit whole; very many are remembered until they are made up for."""
     operator = Operator()
