@@ -145,11 +145,11 @@ class Crowd:
         return sum(owner[n] != before.get(n) for n in owner), gap_s
 
 
-def adopt(stage: Stage, groups: list[str], name: str) -> int:
+def adopt(stage: Stage, groups: list[str], name: str, *options: str) -> int:
     """Start a governor of these groups, and wait until it leads them; its process id."""
     words = [word for group in groups for word in ("--group", group)]
     command = ("-m", "muster.cli.main", "adopt", "--bootstrap-server", stage.address, *words)
-    process = stage.run(name, *command, "--fresh", "consumer")
+    process = stage.run(name, *command, *(options or ("--fresh", "consumer")))
     log = stage.folder / f"{name}.log"
     until = time.monotonic() + PATIENCE_S
     while log.read_text().count("round ") < len(groups) and time.monotonic() < until:

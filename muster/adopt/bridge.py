@@ -183,6 +183,13 @@ class Bridge:
         """The group is handed back: every member leaves muster's group."""
         return [send for name in list(self._members) for send in self._leave(name, now_ms)]
 
+    def falls_silent(self) -> None:
+        """Speak for no member any more, and write nothing: another governor may speak for them.
+
+        The sessions of those for which none speaks end.
+        """
+        self._members.clear()
+
     # -------------------------------------------------------------------------- muster's log
 
     def read(self, record: MemberAssignment | MemberGone, now_ms: int) -> list[Send]:

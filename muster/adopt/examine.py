@@ -154,31 +154,44 @@ def _checked(described: Description, own: str | None) -> Found:
     return Found(kind, names, described.assignor, topics, _is_moving(described))
 
 
-def pins_of(pairs: Mapping[str, str], found: Found, group: str) -> dict[str, tuple[str, ...]]:
+def pins_of(
+    pairs: Sequence[tuple[str, str]], found: Found, group: str, expected: Sequence[str] = ()
+) -> dict[str, tuple[str, ...]]:
     """Worker → connectors and tasks pinned to it.
 
     Args:
-        pairs: connector or task → worker, as its REST address or host:port.
+        pairs: (connector or task, worker), the worker as its REST address or host:port. A job may
+            have several: one of them runs it, another takes over when that one is gone.
         found: the group.
         group: its name, for errors.
+        expected: workers that may be named though they are not there yet.
 
     Raises:
-        BadInput: pins for consumers, or to a worker that is not there.
+        BadInput: pins for consumers, or to a worker that is neither there nor expected.
     """
     if pairs and found.kind is not Kind.CONNECT:
         raise BadInput(
             f"--pin: group {group!r} has consumers; connectors and their tasks are pinned"
         )
-    pins: dict[str, list[str]] = {}
+    pins: dict[str, set[str]] = {}
     if pairs and found.is_moving:
         raise BadInput(
             f"--pin: group {group!r} rebalances, and Kafka does not say who its workers are; try"
             " again when it is stable"
         )
-    for job, worker in pairs.items():
-        name = urlsplit(worker).netloc if "//" in worker else worker.rstrip("/")
-        if name not in found.members:
+    known = {*found.members, *map(_address, expected)}
+    for job, worker in pairs:
+        name = _address(worker)
+        if name not in known:
             there = ", ".join(found.members) or "none"
-            raise BadInput(f"--pin {job}={worker}: no such worker in {group!r}; there are: {there}")
-        pins.setdefault(name, []).append(job)
+            raise BadInput(
+                f"--pin {job}={worker}: no such worker in {group!r}; there are: {there};"
+                f" --expect {name} if it comes later"
+            )
+        pins.setdefault(name, set()).add(job)
     return {name: tuple(sorted(jobs)) for name, jobs in pins.items()}
+
+
+def _address(worker: str) -> str:
+    """Host and port of a worker, also if its REST address is given."""
+    return urlsplit(worker).netloc if "//" in worker else worker.rstrip("/")

@@ -310,6 +310,7 @@ class Governor:
     # ------------------------------------------------------------------------------- the seat
 
     def _watch(self, due_ms: int) -> None:
+        self._bridge.falls_silent()
         self._tell("stands by: takes the leader's seat when no governor is in the group")
         self._to(State.WATCHING, due_ms)
 
@@ -521,6 +522,7 @@ class Governor:
         self._heard_ms = self._asked_ms
         if self._leader != self._member:
             if self._options.seat is Seat.WAIT:
+                self._bridge.falls_silent()
                 self._tell("is in the group; waits until the leader's seat falls free")
                 self._to(State.FOLLOWING, now + BEAT_MS)
             else:

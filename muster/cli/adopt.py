@@ -19,7 +19,7 @@ from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.adopt.office import Office
 from muster.adopt.release import release
 from muster.adopt.said import Kind
-from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
+from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
@@ -74,7 +74,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="JOB=WORKER",
-        help="only this Connect worker (host:port of its REST address) runs this connector or task",
+        help="only this Connect worker (host:port of its REST address) runs this connector or"
+        " task; may be repeated, for one job too: another of its workers takes over from the first",
+    )
+    parser.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="WORKER",
+        help="a Connect worker that pins may name before it is there; may be repeated",
     )
     parser.add_argument(
         "--weight",
@@ -203,8 +211,10 @@ def wanted(
     measure, weights = _measure(args.weight)
     if measure is not None and is_connect:
         raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
-    pairs = key_values(args.pin, "--pin")
-    pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}
+    pairs = key_value_pairs(args.pin, "--pin")
+    pins = {
+        group: examine.pins_of(pairs, each, group, args.expect) for group, each in found.items()
+    }
     known = currents(clients, args.topic_prefix, args.group)
     configs = {
         group: _config(args, known.get(group), group, each.kind, bool(pins[group]))

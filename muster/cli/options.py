@@ -91,12 +91,21 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     Raises:
         BadInput: one without ``=`` or without a key.
     """
-    values: dict[str, str] = {}
+    return dict(key_value_pairs(pairs, option))
+
+
+def key_value_pairs(pairs: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """Read repeated ``K=V`` arguments; a key may have several values.
+
+    Raises:
+        BadInput: one without ``=`` or without a key.
+    """
+    values: list[tuple[str, str]] = []
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not key or not separator:
             raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
-        values[key] = value
+        values.append((key, value))
     return values
 
 

@@ -31,6 +31,8 @@ Message: TypeAlias = Any
 """...and a part of an answer; kafka-python's classes have no types."""
 ATTEMPTS = 20
 PAUSE_S = 0.25
+NO_MEMBER = "muster-no-member"
+"""A member id that no member has: those that Kafka and its clients make end with a UUID."""
 SEAT_PREFIX = "muster-governor"
 """Instance ids of governors (`muster adopt`) begin like this, so that they are known as such."""
 
@@ -276,29 +278,24 @@ def listed_with(client: Client) -> list[Listed]:
 def may_join(client: Client, group: str) -> bool:
     """Whether this login has READ on a group, which need not exist. Changes nothing.
 
+    It asks for the removal of a member that no group has: Kafka checks the right before it looks
+    for the member.
+
     Args:
         client: of `protocol_client.connected`.
         group: its name.
     """
-    return bool(_patiently(lambda: client._manager.run(_probe, client, group)))
-
-
-async def _probe(client: Client, group: str) -> bool:
-    """Send a heartbeat without a member id: Kafka checks the right before it looks for a member."""
     import kafka.errors as errors
-    from kafka.protocol.consumer import HeartbeatRequest
+    from kafka.admin import MemberToRemove
 
+    absent = [MemberToRemove(member_id=NO_MEMBER)]
     try:
-        nodes = await client._find_coordinator_ids([group])
-        beat = HeartbeatRequest(group_id=group, generation_id=-1, member_id="")
-        answer = await client._manager.send(beat, node_id=nodes[group])
+        _patiently(lambda: client.remove_group_members(group, absent))
     except errors.GroupAuthorizationFailedError:
         return False
-    error = errors.for_code(answer.error_code)
-    if issubclass(error, errors.RetriableError):
-        client._manager.cluster._coordinators.clear()
-        raise error(group)
-    return error is not errors.GroupAuthorizationFailedError
+    except errors.UnknownMemberIdError:
+        pass  # the answer of some brokers where there is no such group
+    return True
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:  # noqa: ANN401 — what the library returns

@@ -1,4 +1,7 @@
-"""`docs/adopt.md`: its ladder, command by command, for a group of two ordinary consumers."""
+"""`docs/adopt.md`: its ladder, command by command, for a group of two ordinary consumers.
+
+The README shows three of its steps, with what they print.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,49 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.adopt.fleet import ROOT, Fleet
+from support.adopt.fleet import ROOT, Fleet, Running
 from support.suite.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHOWN = dict(
+    re.findall(
+        r"^\$ muster (adopt --group orders(?: --release)?|drain)\b.*\n((?:[^$`].*\n)+)",
+        README,
+        re.MULTILINE,
+    )
+)
+"""Command → the lines below it."""
+LEFT_OUT = re.compile(r"passes no task on$")
+"""What the README replaces by "…": how many members are back in such a round is chance."""
+
+
+class Shown:
+    """Compares the README with what a governor logs and what commands print."""
+
+    def __init__(self, governor: Running, group: str, read: int = 0) -> None:
+        self._governor, self._group, self._read = governor, group, read
+
+    def agrees(self, step: str, printed: str = "") -> None:
+        """The lines below a command are those of the governor since the last step, and its own."""
+        logged = [
+            re.sub(r"^\S+ +\[\w+ *\] (.*?) +\[muster\.adopt\].*$", r"\1", line)
+            for line in self._governor.file.read_text().splitlines()
+        ]
+        new, self._read = logged[self._read :], len(logged)
+        shown = [_plain(line) for line in SHOWN[step].splitlines() if line != "…"]
+        own = [_plain(line.replace(self._group, "orders")) for line in printed.splitlines()]
+        assert [line for line in shown if line in own] == own
+        theirs = [_plain(line) for line in new if not LEFT_OUT.search(line)]
+        assert [line for line in shown if line not in own] == theirs
+
+
+def _plain(line: str) -> str:
+    """A line without its times: milliseconds, and Kafka's count of rounds."""
+    return re.sub(r"(?<=^round )\d+|\d+(?= ms\b)", "N", line.rstrip())
 
 
 class Reader:
@@ -60,20 +99,28 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         assert "differs" not in reader.runs(create)
         assert run.startswith("muster run --bootstrap-server kafka:9092 --checkpoint ")
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        governor = fleet.run("governor", reader.words(adopt), env)
+        patient = (
+            "--answer-timeout-ms",
+            "5000",
+        )  # however busy the machine, the coordinator decides
+        governor = fleet.run("governor", [*reader.words(adopt), *patient], env)
         until(
             lambda: len(fleet.described().get("members", ())) == 2,
             "muster has both members",
             story=fleet.story,
         )
         fleet.settles({"W1": 3, "W2": 3}, "both have their share")
+        readme = Shown(governor, fleet.group)
+        readme.agrees("adopt --group orders")
         table = reader.runs(describe)
         assert re.search(r"^\S+ +W1 .*\n\S+ +W2 ", table, re.MULTILINE), table
         assert "governed by muster adopt: Kafka's session decides" in table
         assert "W1" in reader.runs(explain)
         assert "W2" in reader.runs(plan)
-        assert "W1: empty" in reader.runs(drain)
+        drained = reader.runs(drain)
+        assert "W1: empty" in drained
         fleet.settles({"W1": 0, "W2": 6}, "W1 is empty")
+        readme.agrees("drain", drained)
         assert "W1: drain cancelled" in reader.runs(cancel)
         fleet.settles({"W1": 3, "W2": 3}, "W1 has its share again")
         assert "min_traffic" in reader.runs(config)
@@ -86,7 +133,10 @@ def test_the_ladder(kafka, job, tmp_path: Path):
             story=fleet.story,
         )
         fleet.settles({"W1": 3, "W2": 3}, "all partitions carry the same")
-        assert "handed back by muster-governor-1" in reader.runs(release)
+        rounds = len(governor.lines())
+        released = reader.runs(release)
         assert governor.process.wait(30) == 0
+        readme = Shown(governor, fleet.group, rounds)
+        readme.agrees("adopt --group orders --release", released)
         fleet.settles({"W1": 3, "W2": 3}, "the group goes on by itself")
         fleet.check()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from support.adopt.connect import ConnectCluster, Worker
-from support.adopt.fleet import MATRIX, Fleet, Running
+from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
 
 from muster.cli.main import main
@@ -120,102 +118,22 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
         cluster.connector("b", 1)
         jobs = ("a", "a-0", "a-1", "b", "b-0")
         until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+        both = f"({'default' if protocol == 'eager' else protocol}): 2 members; "
         for name, (left, right) in {"first": (one, two), "second": (two, one)}.items():
             pins = {job: (left if job.startswith("a") else right).name for job in jobs}
             words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
             governor = fleet.adopt("--config-topic", cluster.config_topic, *words, name=name)
+            until(
+                lambda file=governor.file: both in file.read_text(),
+                "the governor answers both",
+                story=fleet.story,
+            )
             until(
                 lambda pins=pins: cluster.places() == pins,
                 f"the {name} pins hold",
                 pause_s=0.5,
                 story=lambda: (cluster.places(), fleet.story(), cluster.story()),
             )
-            rounds = governor.file.read_text()
-            assert f"({'default' if protocol == 'eager' else protocol})" in rounds
             governor.process.send(signal.SIGTERM)
             assert governor.process.wait(30) == 0
-        cluster.check_alone()
-
-
-class Pins:
-    """A governed cluster whose pins change again and again; each time another governor comes."""
-
-    def __init__(self, cluster: ConnectCluster, fleet: Fleet) -> None:
-        self._cluster, self._fleet = cluster, fleet
-        self._count = 0
-        self.governor: Running | None = None
-
-    def change(self, pins: dict[str, Worker]) -> None:
-        """Govern with these pins from now on."""
-        if self.governor is not None:
-            self.governor.process.kill()
-        self._count += 1
-        words = [word for job, at in pins.items() for word in ("--pin", f"{job}={at.name}")]
-        delay = ("--config", "scheduled.rebalance.max.delay.ms=0")
-        topic = ("--config-topic", self._cluster.config_topic)
-        self.governor = self._fleet.adopt(*topic, *delay, *words, name=f"governor{self._count}")
-
-    def hold(self, pins: dict[str, Worker], free: Sequence[Worker], story: str) -> None:
-        """Wait until pinned jobs are where they belong, and the free workers share all others."""
-        names = {worker.name for worker in free}
-
-        def right() -> bool:
-            places = self._cluster.places()
-            others = {job: at for job, at in places.items() if job not in pins}
-            tasks = Counter(at for job, at in others.items() if "-" in job)
-            loads = [tasks[name] for name in names] or [0]
-            return (
-                all(places.get(job) == worker.name for job, worker in pins.items())
-                and set(others.values()) <= names
-                and (not names or len(places) == len(JOBS))
-                and max(loads) - min(loads) <= 1
-            )
-
-        until(
-            right,
-            story,
-            pause_s=0.5,
-            story=lambda: (self._cluster.places(), self._fleet.story(), self._cluster.story()),
-        )
-
-
-JOBS = ("c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1")
-
-
-@MATRIX
-def test_examples_of_static_lists(kafka, job, tmp_path):
-    """KIP-987's examples on workers that know nothing of it (EX-S0 in docs/requirements).
-
-    Those that are left out need a worker that says its lists itself: one that says an empty list,
-    or two that name the same job.
-    """
-    with (
-        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
-        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
-    ):
-        fleet.group = cluster.group
-        w1, w2, w3, w4 = (cluster.start() for _ in range(4))
-        cluster.ready()
-        cluster.connector("c1", 3)
-        cluster.connector("c2", 2)
-        until(lambda: set(cluster.places()) == set(JOBS), "Connect places", story=cluster.story)
-        pins = Pins(cluster, fleet)
-        for example, wanted, free in (
-            ("EX-S0-9: no lists", {}, (w1, w2, w3, w4)),
-            ("EX-S0-2, -6: a task, and what else its worker runs", {"c1-0": w3}, (w1, w2, w4)),
-            ("EX-S0-3: a connector", {"c1-0": w3, "c2": w4}, (w1, w2)),
-            ("EX-S0-5: lists change", {"c1-1": w3, "c1-0": w4}, (w1, w2)),
-        ):
-            pins.change(wanted)
-            pins.hold(wanted, free, example)
-        cluster.stop(w4)
-        pins.hold({"c1-1": w3}, (w1, w2), "EX-S0-7: the only worker that names a job leaves")
-        uncovered = {"c1": w1, "c2": w2, "c1-1": w3}
-        pins.change(uncovered)
-        pins.hold(uncovered, (), "EX-S0-10: a job that no worker names is not placed")
-        drained = {job: (w2 if job < "c2" else w3) for job in JOBS}
-        pins.change(drained)
-        pins.hold(drained, (w1,), "EX-S0-12: all jobs have left a worker")
-        cluster.stop(w1)
-        pins.hold(drained, (), "to stop it moves nothing")
         cluster.check_alone()

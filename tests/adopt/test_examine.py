@@ -93,14 +93,16 @@ def test_groups_that_can_be_governed():
 def test_pins_and_weights_of_connect(capsys):
     """A worker is named by host and port, or by its REST address."""
     cluster = Found(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
-    pins = examine.pins_of({"a": "w1:8083", "a-0": "http://w1:8083/"}, cluster, "cluster")
-    assert pins == {"w1:8083": ("a", "a-0")}
-    with pytest.raises(BadInput, match=r"--pin a=w9: no such worker in 'cluster'.*w1:8083"):
-        examine.pins_of({"a": "w9"}, cluster, "cluster")
+    both = [("a", "w1:8083"), ("a-0", "http://w1:8083/"), ("a-0", "w2:8083")]
+    pins = examine.pins_of(both, cluster, "cluster")
+    assert pins == {"w1:8083": ("a", "a-0"), "w2:8083": ("a-0",)}
+    with pytest.raises(BadInput, match=r"--pin a=w9: no such worker in 'cluster'.*--expect w9 if"):
+        examine.pins_of([("a", "w9")], cluster, "cluster")
+    assert examine.pins_of([("a", "w9")], cluster, "cluster", ["http://w9/"]) == {"w9": ("a",)}
     assert main(["adopt", "--group", "cluster", "--weight", "lag"]) == 2
     assert "--weight lag: Connect's tasks are not measured" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
-        examine.pins_of({"a": "w1"}, Found(Kind.CONSUMER, ("A",), "range"), "orders")
+        examine.pins_of([("a", "w1")], Found(Kind.CONSUMER, ("A",), "range"), "orders")
 
 
 def test_a_cluster_that_rebalances(monkeypatch, capsys):

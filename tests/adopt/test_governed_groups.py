@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.adopt.governed import GovernedWorld
+from support.adopt.classic_group import Follower
+from support.adopt.governed import GovernedWorld, GovernorProcess
 
 from muster.adopt.model import Seat, State
 
@@ -19,6 +20,22 @@ def settled(world: GovernedWorld, span_ms: int = 20_000) -> None:
     before = world.group.generation
     world.time.run(30_000)
     assert world.group.generation == before, "the group rebalances without a cause"
+
+
+def governed(
+    protocols: tuple[str, ...] = COOPERATIVE, names: str = "ABC", partitions: int = 12
+) -> tuple[GovernedWorld, GovernorProcess, dict[str, Follower]]:
+    """A settled group: its world, its governor, and a consumer for each letter."""
+    world = GovernedWorld({"orders": partitions})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in names}
+    settled(world)
+    return world, governor, followers
+
+
+def owned_by(followers: dict[str, Follower]) -> list[set[object]]:
+    """What each consumer has now."""
+    return [set(each.owned) for each in followers.values()]
 
 
 @BOTH
@@ -52,10 +69,7 @@ def test_a_running_group_is_taken_over(protocols):
 @BOTH
 def test_joins_leaves_and_deaths(protocols):
     """Each ends in balance; a dead member's partitions move when Kafka's session has ended."""
-    world = GovernedWorld({"orders": 12})
-    world.adopt()
-    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
-    settled(world)
+    world, _, followers = governed(protocols)
     followers["A"].leave()
     settled(world)
     assert world.shares() == {"B": 6, "C": 6}
@@ -70,10 +84,7 @@ def test_joins_leaves_and_deaths(protocols):
 @BOTH
 def test_a_drain_makes_a_round(protocols):
     """A drained consumer has nothing, stays in the group, and gets its share back later."""
-    world = GovernedWorld({"orders": 12})
-    world.adopt()
-    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
-    settled(world)
+    world, _, followers = governed(protocols)
     world.drain(followers["B"])
     settled(world)
     assert world.shares() == {"A": 6, "B": 0, "C": 6}
@@ -85,14 +96,11 @@ def test_a_drain_makes_a_round(protocols):
 
 def test_only_moved_partitions_stop():
     """A fourth cooperative consumer takes one partition from each of three; nothing else moves."""
-    world = GovernedWorld({"orders": 12})
-    world.adopt()
-    followers = [world.follower(name) for name in "ABC"]
-    settled(world)
-    before = {each.name: (set(each.owned), each.moved) for each in followers}
+    world, _, followers = governed()
+    before = {each.name: (set(each.owned), each.moved) for each in followers.values()}
     world.follower("D")
     settled(world)
-    for each in followers:
+    for each in followers.values():
         owned, moved = before[each.name]
         assert each.owned < owned
         assert len(owned - each.owned) == 1
@@ -102,10 +110,7 @@ def test_only_moved_partitions_stop():
 @BOTH
 def test_the_coordinator_is_away(protocols):
     """Groups never wait for it: the governor decides, and the log agrees when it is back."""
-    world = GovernedWorld({"orders": 12})
-    governor = world.adopt()
-    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
-    settled(world)
+    world, governor, followers = governed(protocols)
     world.log.runs = False
     rounds = len(governor.rounds)
     world.follower("D", protocols=protocols)
@@ -129,44 +134,36 @@ def test_the_coordinator_is_away(protocols):
 @BOTH
 def test_few_move_while_the_coordinator_is_away(protocols):
     """The governor's own decision moves as little as the coordinator's would."""
-    world = GovernedWorld({"orders": 12})
-    world.adopt()
-    followers = [world.follower(name, protocols=protocols) for name in "ABC"]
-    settled(world)
-    before = [set(each.owned) for each in followers]
+    world, _, followers = governed(protocols)
+    before = owned_by(followers)
     world.log.runs = False
     world.follower("D", protocols=protocols)
     world.time.run(20_000)
     assert sorted(world.shares().values()) == [3, 3, 3, 3]
-    assert all(each.owned < old for old, each in zip(before, followers, strict=True))
+    assert all(new < old for old, new in zip(before, owned_by(followers), strict=True))
 
 
 @BOTH
 def test_partitions_are_added(protocols):
     """New partitions are owned a round later; who has the others keeps them."""
-    world = GovernedWorld({"orders": 6})
-    world.adopt()
-    followers = [world.follower(name, protocols=protocols) for name in "AB"]
-    settled(world)
-    before = [set(each.owned) for each in followers]
+    world, _, followers = governed(protocols, "AB", 6)
+    before = owned_by(followers)
     world.grow("orders", 10)
     settled(world)
-    assert [len(each.owned) for each in followers] == [5, 5]
-    assert all(old < each.owned for old, each in zip(before, followers, strict=True))
+    now = owned_by(followers)
+    assert [len(owned) for owned in now] == [5, 5]
+    assert all(old < new for old, new in zip(before, now, strict=True))
 
 
 @BOTH
 def test_the_group_is_handed_back(protocols):
     """After a release the consumers assign by themselves, and muster's group is empty."""
-    world = GovernedWorld({"orders": 12})
-    governor = world.adopt()
-    followers = [world.follower(name, protocols=protocols) for name in "ABC"]
-    settled(world)
+    world, governor, followers = governed(protocols)
     world.release(governor)
     world.time.run(20_000)
     assert governor.governor.state is State.ENDED
     assert world.all_owned()
-    assert all(each.is_member for each in followers)
+    assert all(each.is_member for each in followers.values())
     assert world.log.snapshot is not None
     assert world.log.snapshot.members == ()
 
@@ -174,10 +171,7 @@ def test_the_group_is_handed_back(protocols):
 @BOTH
 def test_the_governor_dies_and_its_stand_by_governs(protocols):
     """Its stand-by takes the seat when Kafka's session has ended; muster's group lives on."""
-    world = GovernedWorld({"orders": 12})
-    first = world.adopt()
-    [world.follower(name, protocols=protocols) for name in "ABC"]
-    settled(world)
+    world, first, _ = governed(protocols)
     second = world.adopt("muster-governor-2", Seat.STAND_BY)
     world.time.run(10_000)
     assert second.governor.state is State.WATCHING
@@ -190,10 +184,7 @@ def test_the_governor_dies_and_its_stand_by_governs(protocols):
 @BOTH
 def test_the_governor_is_frozen(protocols):
     """The group goes on without it; when it wakes up it takes the seat again."""
-    world = GovernedWorld({"orders": 12})
-    governor = world.adopt()
-    [world.follower(name, protocols=protocols) for name in "ABC"]
-    settled(world)
+    world, governor, _ = governed(protocols)
     governor.frozen = True
     world.follower("D", protocols=protocols)
     world.time.run(20_000)
@@ -207,10 +198,7 @@ def test_the_governor_is_frozen(protocols):
 @pytest.mark.parametrize("span_ms", [2_000, 5_000, 9_000, 30_000])
 def test_the_broker_restarts(protocols, span_ms):
     """Governor and members find it again; the group is governed as before."""
-    world = GovernedWorld({"orders": 12})
-    governor = world.adopt()
-    [world.follower(name, protocols=protocols) for name in "AB"]
-    settled(world)
+    world, governor, _ = governed(protocols, "AB")
     world.group.restart(span_ms)
     world.time.run(span_ms // 2)
     world.follower("C", protocols=protocols)
@@ -221,30 +209,24 @@ def test_the_broker_restarts(protocols, span_ms):
 
 def test_a_governor_restarts_within_its_session():
     """A static member that comes back leads again without letting anybody leave."""
-    world = GovernedWorld({"orders": 12})
-    first = world.adopt()
-    followers = [world.follower(name) for name in "ABC"]
-    settled(world)
-    before = [set(each.owned) for each in followers]
+    world, first, followers = governed()
+    before = owned_by(followers)
     first.alive = False
     second = world.adopt()
     settled(world)
     assert second.governor.state is State.LEADING
-    assert [set(each.owned) for each in followers] == before
+    assert owned_by(followers) == before
 
 
 def test_a_governor_that_does_not_see_the_topics_yet():
     """What runs goes on until it sees them."""
-    world = GovernedWorld({"orders": 12})
-    first = world.adopt()
-    followers = [world.follower(name) for name in "ABC"]
-    settled(world)
-    before = [set(each.owned) for each in followers]
+    world, first, followers = governed()
+    before = owned_by(followers)
     first.alive, world.log.runs, world.blind = False, False, True
     second = world.adopt()
     world.follower("D")
     world.time.run(20_000)
-    assert [set(each.owned) for each in followers] == before
+    assert owned_by(followers) == before
     generation = world.group.generation
     world.time.run(20_000)
     assert world.group.generation == generation, "it waits without rounds"
@@ -291,12 +273,9 @@ def test_wait_takes_the_seat_when_it_is_free():
 
 def test_rolling_from_eager_to_cooperative():
     """Kafka's two bounces: first both names in a list, then the cooperative one alone."""
-    world = GovernedWorld({"orders": 12})
-    world.adopt()
-    old = [world.follower(f"{name}1", protocols=EAGER) for name in "ABC"]
-    settled(world)
+    world, _, old = governed(EAGER)
     between = []
-    for each in old:
+    for each in old.values():
         each.leave()
         between.append(world.follower(f"{each.name}2", protocols=(*COOPERATIVE, *EAGER)))
         settled(world)

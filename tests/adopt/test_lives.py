@@ -16,6 +16,8 @@ from support.suite.examples import examples
 from muster.adopt.model import Seat, State
 
 LIVES = int(os.environ.get("MUSTER_ADOPT_LIVES", examples(27)))
+KEPT = (987,)
+"""Lives that found a fault, since mended: a governor behind another one still spoke for members."""
 EVENTS = 14
 PROTOCOLS = {
     "cooperative": (("cooperative-sticky",),),
@@ -120,7 +122,7 @@ class Life:
         assert world.group.generation == before, "the group rebalances without a cause"
 
 
-@pytest.mark.parametrize("seed", range(LIVES))
+@pytest.mark.parametrize("seed", sorted({*range(LIVES), *KEPT}))
 def test_a_random_life(seed):
     """Owners are checked at every assignment (`classic_group.Violation`)."""
     life = Life(seed)

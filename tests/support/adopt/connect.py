@@ -9,8 +9,9 @@ import urllib.error
 import urllib.request
 import uuid
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.suite.waiting import until
@@ -35,6 +36,8 @@ logger.worker.name = org.apache.kafka.connect.runtime.Worker
 logger.worker.level = DEBUG
 logger.herder.name = org.apache.kafka.connect.runtime.distributed.DistributedHerder
 logger.herder.level = INFO
+logger.member.name = org.apache.kafka.connect.runtime.distributed.WorkerCoordinator
+logger.member.level = INFO
 """
 WORKER = """\
 bootstrap.servers={address}
@@ -55,12 +58,26 @@ heartbeat.interval.ms=500
 connect.protocol={protocol}
 plugin.discovery=service_load
 """
+JOINING = re.compile(r"^(\d+) .*\(Re-\)joining group")
+JOINED = re.compile(r"^(\d+) .*Joined group at generation (\d+) with")
 STARTED = re.compile(r"^(\d+) \w+ Creating (?:task|connector) (\S+?)(?: of type .*)?$")
 STOPPED = re.compile(r"^(\d+) \w+ Graceful stop of (?:task|connector) (\S+) (?:succeeded|failed)\.")
 
 
+RUNS = 2**62
+"""End of a span that has none yet."""
+
+
+class Span(NamedTuple):
+    """How long a worker ran a job."""
+
+    begin_ms: int
+    end_ms: int
+    worker: str
+
+
 class Worker:
-    """One worker process.
+    """One worker process; `start` it once.
 
     Attributes:
         name: as muster calls it: host and port of its REST address.
@@ -79,10 +96,11 @@ class Worker:
                 port=port,
                 protocol=protocol,
             )
+            + cluster.settings
         )
         logging = cluster.folder / "log4j2.properties"
         logging.write_text(LOGGING)
-        command = [
+        self._command = [
             str(java()),
             "-Xms32m",
             "-Xmx256m",
@@ -94,8 +112,12 @@ class Worker:
             "org.apache.kafka.connect.cli.ConnectDistributed",
             str(settings),
         ]
+        self._folder = cluster.folder
+
+    def start(self) -> None:
+        """Start the process; returns at once."""
         with self.log.open("wb") as output:
-            self.process = Tethered(command, output=output, cwd=cluster.folder)
+            self.process = Tethered(self._command, output=output, cwd=self._folder)
 
     def get(self, path: str) -> Any:
         """What its REST API says; None = nothing."""
@@ -117,14 +139,21 @@ class Worker:
 
 
 class ConnectCluster:
-    """Workers of one group; a context manager."""
+    """Workers of one group; a context manager.
 
-    def __init__(self, address: str, folder: Path) -> None:
+    Args:
+        address: of Kafka.
+        folder: for settings and logs.
+        settings: further lines of each worker's settings.
+    """
+
+    def __init__(self, address: str, folder: Path, settings: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.address, self.folder = address, folder
+        self.address, self.folder, self.settings = address, folder, settings
         self.group = f"connect-{uuid.uuid4().hex[:6]}"
         self.workers: list[Worker] = []
         self._all: list[Worker] = []
+        self._count = 0
         self._topic = f"{self.group}-input"
 
     @property
@@ -134,10 +163,20 @@ class ConnectCluster:
 
     def start(self, protocol: str = "sessioned") -> Worker:
         """Start a worker; returns at once."""
-        worker = Worker(self, len(self._all), protocol)
+        worker = self.planned(protocol)
+        self.begin(worker)
+        return worker
+
+    def planned(self, protocol: str = "sessioned") -> Worker:
+        """A worker that is to be started later; its name is known."""
+        self._count += 1
+        return Worker(self, self._count, protocol)
+
+    def begin(self, worker: Worker) -> None:
+        """Start a planned worker; returns at once."""
+        worker.start()
         self.workers.append(worker)
         self._all.append(worker)
-        return worker
 
     def ready(self) -> None:
         """Wait until every worker answers."""
@@ -189,35 +228,65 @@ class ConnectCluster:
         self.workers.remove(worker)
         worker.process.kill()
 
+    def starts(self, since_ms: int) -> list[tuple[str, str]]:
+        """(job, worker) of every start since then, by the workers' own logs."""
+        return sorted(
+            (job, span.worker)
+            for job, spans in self.spans().items()
+            for span in spans
+            if span.begin_ms >= since_ms
+        )
+
+    def first_join_ms(self, worker: Worker) -> int:
+        """When a worker asked for the first time to be in the group."""
+        return int(next(filter(None, map(JOINING.match, _lines(worker))))[1])
+
+    def rounds(self, since_ms: int) -> set[int]:
+        """Kafka's generations that began since then."""
+        found = (JOINED.match(line) for worker in self._all for line in _lines(worker))
+        return {int(each[2]) for each in found if each is not None and int(each[1]) >= since_ms}
+
+    def running(self) -> dict[str, str]:
+        """Job → worker that runs it, by the workers' own logs."""
+        there = {worker.name for worker in self.workers}
+        return {
+            job: span.worker
+            for job, spans in self.spans().items()
+            for span in spans
+            if span.end_ms == RUNS and span.worker in there
+        }
+
     def check_alone(self) -> None:
-        """No job ran on two workers at once, by the workers' own logs.
+        """No job ran on two workers at once, by the workers' own logs."""
+        found = self.spans()
+        assert found, "the workers log what they start"
+        for job, spans in found.items():
+            for one, other in pairwise(sorted(spans)):
+                fine = one.end_ms <= other.begin_ms or one.worker == other.worker
+                assert fine, "\n".join([job, *map(str, sorted(spans))])
+
+    def spans(self) -> dict[str, list[Span]]:
+        """When each job ran where.
 
         A task that a killed worker ran has no end there: it counts as ended with the log. One that
         does not stop within `task.shutdown.graceful.timeout.ms` is cancelled by its worker, which
         then tells the cluster that it does not run it any more: that counts as its end.
         """
-        spans: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        spans: defaultdict[str, list[Span]] = defaultdict(list)
         for worker in self._all:
             since: dict[str, int] = {}
             at = 0
-            for line in worker.log.read_text(errors="replace").splitlines():
+            for line in _lines(worker):
                 stamp = line.partition(" ")[0]
                 at = int(stamp) if stamp.isdigit() else at
                 if (begun := STARTED.match(line)) is not None:
                     since[begun[2]] = int(begun[1])
-                elif (ended := STOPPED.match(line)) is not None:
-                    job = ended[2]
-                    if job in since:
-                        spans[job].append((since.pop(job), int(ended[1]), worker.name))
-            last = 2**62 if worker in self.workers else at
+                elif (ended := STOPPED.match(line)) is not None and ended[2] in since:
+                    spans[ended[2]].append(Span(since.pop(ended[2]), int(ended[1]), worker.name))
+            last = RUNS if worker in self.workers else at
             for job, begun_ms in since.items():
-                spans[job].append((begun_ms, last, worker.name))
-        assert spans, "the workers log what they start"
-        for job, rows in spans.items():
-            for (_, end, one), (begin, _, other) in zip(
-                sorted(rows), sorted(rows)[1:], strict=False
-            ):
-                assert end <= begin or one == other, "\n".join([job, *map(str, sorted(rows))])
+                spans[job].append(Span(begun_ms, last, worker.name))
+        return spans
 
     def story(self) -> str:
         """The last lines of every worker."""
@@ -235,3 +304,7 @@ class ConnectCluster:
     def __exit__(self, *_: object) -> None:
         for worker in self._all:
             worker.process.kill()
+
+
+def _lines(worker: Worker) -> list[str]:
+    return worker.log.read_text(errors="replace").splitlines()

@@ -58,11 +58,11 @@ class Coordinator:
         self._read = 0
         self._group = MusterGroup.new(GROUP)
         self._wake_ms: int | None = None
-        self._readers: list[_Seat] = []
+        self._readers: list[GovernorProcess] = []
         self.write(config)
         self._batch()
 
-    def follow(self, reader: _Seat) -> None:
+    def follow(self, reader: GovernorProcess) -> None:
         """Hand every record to a governor, the newest snapshot first."""
         self._readers.append(reader)
         if self.snapshot is not None:
@@ -95,7 +95,7 @@ class Coordinator:
                     reader.post(record)
 
 
-class _Seat:
+class GovernorProcess:
     """A governor's process: it may be killed, or frozen for a while."""
 
     def __init__(self, world: GovernedWorld, name: str, seat: Seat) -> None:
@@ -189,7 +189,7 @@ class GovernedWorld:
         self.topics, self.blind = topics, False
         self.group = Group(self.time)
         self.followers: list[Follower] = []
-        self.governors: list[_Seat] = []
+        self.governors: list[GovernorProcess] = []
         settings = parse_settings(SETTINGS, assignor)
         self.config = GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=())
         self.configured = Place("muster.config", 0, 0)
@@ -204,9 +204,9 @@ class GovernedWorld:
         """What Kafka says the topics are."""
         return tuple(Subtopology(name, size) for name, size in sorted(self.topics.items()))
 
-    def adopt(self, name: str = f"{SEAT_PREFIX}-1", seat: Seat = Seat.TAKE) -> _Seat:
+    def adopt(self, name: str = f"{SEAT_PREFIX}-1", seat: Seat = Seat.TAKE) -> GovernorProcess:
         """Start a governor."""
-        self.governors.append(_Seat(self, name, seat))
+        self.governors.append(GovernorProcess(self, name, seat))
         return self.governors[-1]
 
     def follower(self, name: str, **how) -> Follower:
@@ -224,7 +224,7 @@ class GovernedWorld:
         for seat in self.governors:
             seat.post(Jobs(self.units()))
 
-    def release(self, seat: _Seat) -> None:
+    def release(self, seat: GovernorProcess) -> None:
         """As SIGTERM does."""
         seat.post(Stop())
 
