@@ -211,8 +211,9 @@ def _recover(
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
-    A short run of the query loads them and processes every row that is there now. The long run that
-    follows has no initial state, whose rows take a slower path into Python.
+    A short run of the query loads them, and ends when it is calm: the members that waited have been
+    answered by then. The long run that follows has no initial state, whose rows take a slower path
+    into Python; its start takes a second.
     """
     recovered = recovery.recover(config.clients, config.prefixes)
     if not recovered.snapshots:
@@ -221,7 +222,8 @@ def _recover(
     recovery.wake_all(config.clients, recovered, epochs, keys)
     initial = recovery.initial_state(spark, recovered)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
-    query.await_end(sink.write(frame, config, once=True), stop, progress)
+    running = sink.write(frame, config)
+    query.await_end(running, stop, progress, query.Calm(running))
     return None
 
 

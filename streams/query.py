@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 
 from py4j.protocol import Py4JError
@@ -14,12 +15,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from muster.streams import recovery, session, sink, source
 from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
-from muster.streams.observability.progress import Progress
+from muster.streams.observability.progress import Progress, is_idle
 from muster.streams.operator import Operator
 from muster.streams.processor import GroupProcessor
 
 LOOK_S = 0.25
 """Seconds between two looks of the main loop at its signals and at Spark's reports."""
+CALM_S = 0.5
+"""A query without rows for so long is calm: the members that were waiting have been answered..."""
+CALM_S_MAX = 10.0
+"""...and so long after its start it need not be: a large fleet writes all the time."""
 _CALLED = "An error occurred while calling"
 """The line that Py4J puts before Java's message."""
 _CAUSED = "Caused by: "
@@ -69,8 +74,19 @@ def await_trial(running: StreamingQuery, is_over: Callable[[], bool]) -> None:
             raise QueryFailed(cause(error)) from error
 
 
-def await_end(running: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
-    """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
+def await_end(
+    running: StreamingQuery,
+    stop: threading.Event,
+    progress: Progress,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait until the query ends; record its progress meanwhile.
+
+    Args:
+        running: the query.
+        stop: when it is set, the query is ended.
+        progress: takes in what Spark reports.
+        is_over: whether the query is to be ended, asked after each look at the reports.
 
     Raises:
         QueryFailed: the query ended with an error.
@@ -83,9 +99,39 @@ def await_end(running: StreamingQuery, stop: threading.Event, progress: Progress
                 running.stop()
                 return
             progress.look(running)
+            if is_over():
+                running.stop()
+                return
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
         if not stop.is_set():
             raise QueryFailed(cause(error)) from error
+
+
+class Calm:
+    """Whether a query has stored its first batch and then had no rows for `CALM_S`.
+
+    After `CALM_S_MAX` the first batch is enough.
+
+    Args:
+        running: the query.
+        now_s: monotonic seconds.
+    """
+
+    def __init__(
+        self, running: StreamingQuery, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._running = running
+        self._now_s = now_s
+        self._busy_s = self._begun_s = now_s()
+
+    def __call__(self) -> bool:
+        """Look at the query."""
+        if not is_idle(self._running.status):
+            self._busy_s = self._now_s()
+        if self._running.lastProgress is None:
+            return False
+        calm_s, spent_s = self._now_s() - self._busy_s, self._now_s() - self._begun_s
+        return calm_s >= CALM_S or spent_s >= CALM_S_MAX
 
 
 def cause(error: Exception) -> str:

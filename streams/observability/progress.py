@@ -54,7 +54,7 @@ class Progress:
                 if report.batchId > self._seen:
                     self._seen = report.batchId
                     self._take(report.json)
-        if _is_idle(query.status):
+        if is_idle(query.status):
             self._health.caught_up(time.monotonic())
         self.looked_s = time.monotonic()
 
@@ -72,7 +72,7 @@ class Progress:
             _log.warning("a progress report could not be read", exc_info=True)
 
 
-def _is_idle(status: Mapping[str, Any]) -> bool:
+def is_idle(status: Mapping[str, Any]) -> bool:
     """Whether the query has looked for rows and found none."""
     busy = status["isTriggerActive"] or status["isDataAvailable"]
     return not busy and str(status["message"]).startswith("Waiting for")
