@@ -79,9 +79,10 @@ class DeadLetter(StrEnum):
     )
     TOO_MUCH_AT_ONCE = (
         "TOO_MUCH_AT_ONCE",
-        "an event behind as many events, or large events, of its group as one batch takes; of very"
-        " many configs in one batch the newest count",
-        "find who writes so much to the group; members join again by themselves",
+        "an event behind as many events, or large events, of its group as one batch takes, or"
+        " beyond the credit of its group; of very many configs the newest count",
+        "find who writes so much to the group; members join again by themselves, a refused config"
+        " is to be written again",
     )
     LEFT_OUT = (
         "LEFT_OUT",

@@ -236,3 +236,7 @@ def _reclaim(draft: Draft, back: list[tuple[Orphan, int]]) -> None:
             going=union(copies.going, codes(task[going], slot[going])),
             kept=union(copies.kept, codes(task[kept], slot[kept])),
         )
+        # The group forgot with the tasks which copies are ready, and a member tells it once.
+        for asked in sorted({*slot[kept].tolist()}):
+            if draft.roster.by_slot[asked] is not None:
+                draft.ask(asked)

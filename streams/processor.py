@@ -47,7 +47,6 @@ from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_mem
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
     Inbox,
-    Limits,
     open_lane,
     read_refused,
     refuse_beyond_share,
@@ -57,6 +56,7 @@ from muster.streams.batch.inbox import (
 )
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
+from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.operator import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
@@ -157,6 +157,7 @@ class GroupProcessor(StatefulProcessor):
         """Declare the two values and limit the memory of the process."""
         self._liveness, self._snapshot = values(handle)
         self._letter_budget = LetterBudget()
+        self._large_configs = LargeConfigs()
         self._new_groups = 0
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
@@ -248,7 +249,8 @@ class GroupProcessor(StatefulProcessor):
         schemas = schemas_of(self._writers)
         most = self._publisher(rows).group_tasks_max
         members = 0 if group is None else len(group.roster)
-        limits = Limits(most, group_batch.tasks_of(group, stored), members)
+        tasks = group_batch.tasks_of(group, stored)
+        limits = Limits(most, tasks, members, stored.credit, self._large_configs)
         try:
             return open_lane(
                 lane, entries, self._topics, schemas, keyring, stored.replay_guard, limits

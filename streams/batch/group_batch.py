@@ -294,7 +294,8 @@ def _went_well(
     if is_released:
         until_ms = now_ms + PROBATION_MS
     until_ms = until_ms if now_ms < until_ms else 0
-    parts = Parts(Header(flags, tag, clock_ms), inbox.replay_guard, group.liveness(), until_ms)
+    header = Header(flags, tag, clock_ms)
+    parts = Parts(header, inbox.replay_guard, group.liveness(), until_ms, inbox.credit)
     after = Stored(parts.to_bytes(), snapshot)
     for what, value in zip(("liveness", "snapshot"), after, strict=True):
         size, most = len(value or b""), publisher.group_bytes_max
@@ -418,7 +419,8 @@ def _parked(
     rows = written(inbox, letters, publisher, budget)
     if parts is None:
         return BatchResult(rows, None, stored)
-    parked = parts._replace(header=parts.header._replace(flags=flags | PARKED_FLAG))
+    header = parts.header._replace(flags=flags | PARKED_FLAG)
+    parked = parts._replace(header=header, credit=inbox.credit)
     return BatchResult(rows, None, Stored(parked.to_bytes(), stored.snapshot))
 
 

@@ -10,63 +10,33 @@ a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from muster.protocol import codec
-from muster.protocol.covers import HEARD_MAX
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Event,
-    GroupConfig,
     Heartbeat,
-    Join,
-    LagReport,
     Origin,
     Refused,
-    Report,
     Taken,
-    Tick,
-    TopicsFound,
 )
 from muster.protocol.framing import KNOWN, PREFIX, Schemas
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
-from muster.protocol.rows import GROUP_TASKS_MAX, HOLDING_SETS
 from muster.protocol.signing import Keyring
-from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
 from muster.streams.batch.signatures import Gate
+from muster.streams.batch.work_limits import NO_LIMITS, Budget, Credit, Limits
 from muster.streams.source import HEADER, LANE_END, REFUSED, apart, split_lane, unpack_refused
 
-EVENT_TASKS_MIN = 4_096
-"""Tasks that a join or report may name in each role, even in a small group..."""
-BATCH_TASKS_MIN = 1 << 18
-"""...and that all joins and reports of a group in one batch may name together."""
-BATCH_LAGS_MIN = 1 << 14
-"""Lags that the events of a group in one batch may report, even in a small group; a decoded lag
-takes some 300 bytes."""
-BATCH_HEARD_MIN = 50_000
-"""Heartbeats that the ticks of a group in one batch may carry, even in a small group..."""
-BATCH_HEARD = 8
-"""...and for each member of a larger one. Reading and taking one in costs microseconds, and a few
-hundred bytes can carry thousands."""
-BATCH_EVENTS_MIN = 1_000
-"""Joins, reports, leaves, drains and ticks that a group may bring into one batch, even a small one,
-and as many lag reports. Each costs up to half a millisecond. A larger group may bring one for each
-of its members, or for each of its tasks. Heartbeats are cheap and do not count."""
-LAGS_MAX = 1 << 22
-"""Lags that the events of a group in one batch may report, however many tasks the group has."""
-SMALL_BYTES_MAX = 4_096
-"""When the lags of a batch are used up, larger events of the group are refused without decoding."""
-_TOO_MANY_LAGS = "more lags than the events of a group may report in one batch"
 _TOO_MANY_EVENTS = DecodeError("more events of this group than one batch takes")
 _REFUSED = DecodeError("no event: by its key, or by how its value begins")
 _SIGNS_OF_LIFE = (PREFIX["Heartbeat"], PREFIX["Tick"])
@@ -83,6 +53,7 @@ class Inbox:
         events: the events, in order.
         rejected: dead letters of the rows that are no events.
         replay_guard: the group's, after these events.
+        credit: the group's, after these events; None = it is whole.
     """
 
     prefix: str
@@ -90,102 +61,7 @@ class Inbox:
     events: list[Taken] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     replay_guard: bytes = b""
-
-
-class Limits(NamedTuple):
-    """How many tasks the events of one group may name in one batch.
-
-    Attributes:
-        group_tasks_max: tasks that a config may declare.
-        tasks_known: tasks that the group has; what members may name grows with it.
-        members_known: members that the group has; how many events it may bring grows with it.
-    """
-
-    group_tasks_max: int = GROUP_TASKS_MAX
-    tasks_known: int = 0
-    members_known: int = 0
-
-
-NO_LIMITS = Limits(tasks_known=SET_TASKS_MAX)
-
-
-class _Budget:
-    """What the rest of a batch may bring: events, tasks, lags, and heartbeats in ticks."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._left = 0
-        self._lags = BATCH_LAGS_MIN
-        self._heard = max(BATCH_HEARD_MIN, BATCH_HEARD * limits.members_known)
-        self._events_max = max(BATCH_EVENTS_MIN, limits.members_known)
-        self._events: Counter[TopicKind] = Counter()
-        self.each = 0
-        self.declare(limits.tasks_known)
-
-    def declare(self, tasks: int) -> None:
-        """Raise the limits for a group of that many tasks."""
-        self.each = max(self.each, EVENT_TASKS_MIN, 2 * tasks)
-        self._left = max(self._left, BATCH_TASKS_MIN, 8 * tasks)
-        self._lags = max(self._lags, min(16 * tasks, LAGS_MAX))
-        self._events_max = max(self._events_max, tasks)
-
-    def has_room(self, kind: TopicKind) -> bool:
-        """Whether the batch takes one more event of a topic; of configs it does (`share`)."""
-        return self._events[kind] < self._events_max or kind is TopicKind.CONFIG
-
-    def count(self, kind: TopicKind) -> None:
-        """Count an event that the group gets."""
-        self._events[kind] += 1
-
-    @property
-    def heard(self) -> int:
-        """Heartbeats that the next tick may carry."""
-        return min(HEARD_MAX, max(self._heard, 0))
-
-    @property
-    def next(self) -> int:
-        """Tasks that the next event may name in each role."""
-        return min(self.each, max(self._left, 0))
-
-    def admit(self, kind: TopicKind, size: int) -> None:
-        """Refuse a large event without decoding it when the lags of the batch are used up.
-
-        Decoding a lag takes microseconds, so a batch full of lags would make all other groups wait.
-
-        Raises:
-            DecodeError: the event is refused.
-        """
-        if self._lags <= 0 and size > SMALL_BYTES_MAX and kind is not TopicKind.CONFIG:
-            raise DecodeError(_TOO_MANY_LAGS)
-
-    def take(self, event: Event) -> None:
-        """Count the tasks and lags of an event.
-
-        Raises:
-            DecodeError: a config declares too many tasks, or the batch reports too many lags.
-        """
-        if isinstance(event, Join | Report | LagReport):
-            if len(event.lags) > max(self._lags, 0):
-                self._lags = 0
-                raise DecodeError(_TOO_MANY_LAGS)
-            self._lags -= len(event.lags)
-        if isinstance(event, Join | Report):
-            self._left -= sum(len(getattr(event.holding, name)) for name in HOLDING_SETS)
-        elif isinstance(event, Tick) and event.cover is not None:
-            self._heard -= len(event.cover.heard)
-        elif isinstance(event, GroupConfig | TopicsFound):
-            tasks = _tasks_of(event)
-            most = self._limits.group_tasks_max
-            if tasks > most:
-                raise DecodeError(f"a group of {tasks} tasks; muster.group.tasks.max is {most}")
-            self.declare(tasks)
-
-
-def _tasks_of(event: GroupConfig | TopicsFound) -> int:
-    """How many tasks an event declares."""
-    if isinstance(event, GroupConfig):
-        return sum(unit.size for unit in event.tasks)
-    return sum(unit.size for each in event.found for unit in each.units)
+    credit: Credit | None = None
 
 
 def read_refused(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox | None:
@@ -300,7 +176,7 @@ def open_lane(
         schemas: muster's own schemas and those of other writers.
         keyring: the signing keys; None = the rows have no room for signatures.
         replay_guard: the group's, as the last batch left it.
-        limits: how many tasks the events may name.
+        limits: what is known of the group, from which the limits of its events follow.
     """
     signatures: Sequence[bytes] = ()
     if keyring is not None:
@@ -316,12 +192,11 @@ def open_lane(
     guard = ReplayGuard(replay_guard)
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
     quick = _heartbeats(parsed.group, entries, topics)
-    budget = _Budget(limits)
-    configs: dict[int, Event | DecodeError] = {}  # first: they raise the limits for the others
-    for position, entry in enumerate(entries):
-        if position not in quick and _kind(entry, topics) is TopicKind.CONFIG:
-            configs[position] = _decoded(entry, key, topics, schemas, budget)
+    budget = Budget(limits, _newest_ms(entries))
     reader = _Reader(key, topics, schemas, budget, gate)
+    # Configs come first, because they raise the limits for the others: the newest one first of all.
+    places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
+    configs = {place: reader.config(entries[place]) for place in reversed(places)}
     for position, entry in enumerate(entries):
         ready = quick.get(position) or configs.get(position)
         signature = b"" if gate is None else signatures[position]
@@ -332,8 +207,15 @@ def open_lane(
             inbox.events.append(found)
     if gate is not None:
         inbox.rejected += gate.letters
-        inbox.replay_guard = guard.to_bytes(HEADER.unpack_from(entries[-1])[0] if entries else 0)
+        inbox.replay_guard = guard.to_bytes(_newest_ms(entries))
+    inbox.credit = budget.credit()
     return inbox
+
+
+def _newest_ms(entries: Sequence[bytes]) -> int:
+    """Broker time of the newest of these sorted rows."""
+    newest_ms: int = HEADER.unpack_from(entries[-1])[0] if entries else 0
+    return newest_ms
 
 
 class _Reader(NamedTuple):
@@ -342,8 +224,20 @@ class _Reader(NamedTuple):
     key: bytes | None
     topics: Sequence[str]
     schemas: Schemas
-    budget: _Budget
+    budget: Budget
     gate: Gate | None
+
+    def is_config(self, entry: bytes) -> bool:
+        """Whether a row is a config, a deletion, or what was found for a group's sources."""
+        return _kind(entry, self.topics) is TopicKind.CONFIG
+
+    def config(self, entry: bytes) -> Event | DecodeError:
+        """The config of a row, or why it is refused."""
+        if not self.budget.has_room_for_config(len(entry)):
+            return _TOO_MANY_EVENTS
+        event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
+        self.budget.count_config(len(entry), event)
+        return event
 
     def read(
         self, entry: bytes, ready: Event | DecodeError | None, signature: bytes
@@ -363,16 +257,21 @@ class _Reader(NamedTuple):
             return self._beyond(entry)
         event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
         taken = self._taken(entry, event, signature)
+        if self.gate is None:
+            self.budget.count(kind, event)
+            return taken
         if taken is None or isinstance(taken, Rejected | Refused):
             return taken
         if not self.budget.has_room(kind):
             return self._beyond(entry)
-        self.budget.count(kind)
+        self.budget.count(kind, event)
         return taken
 
     def _taken(
         self, entry: bytes, event: Event | DecodeError, signature: bytes
     ) -> Taken | Rejected | None:
+        if event is _TOO_MANY_EVENTS:
+            return self._beyond(entry)
         if isinstance(event, DecodeError):
             return _dead(entry, self.key, event, self.topics)
         return event if self.gate is None else self.gate.taken(event, _value(entry), signature)
@@ -382,7 +281,7 @@ class _Reader(NamedTuple):
 
 
 def _decoded(
-    entry: bytes, key: bytes | None, topics: Sequence[str], schemas: Schemas, budget: _Budget
+    entry: bytes, key: bytes | None, topics: Sequence[str], schemas: Schemas, budget: Budget
 ) -> Event | DecodeError:
     """The event of a row, or the error that it has."""
     origin, value = unpack(entry, topics)

@@ -3,7 +3,8 @@
 ``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
               then the core's packed array (`Group.liveness`). In version 2 the replay guard
               comes before the array: its length (4 bytes), then its bytes. In version 3 the end of
-              the probation (8 bytes, epoch ms) comes before the replay guard.
+              the probation (8 bytes, epoch ms) comes before the replay guard. Version 4 is like
+              version 3, and the credit (`work_limits`) comes before the replay guard, too.
 ``snapshot``  the group's published record, framed.
 
 `processor` says why there are two.
@@ -14,8 +15,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from muster.streams.batch.work_limits import CREDIT_BYTES, Credit
+
 HEADER = Struct(">BB8sq")
-PLAIN, SIGNED, ON_PROBATION = 1, 2, 3
+PLAIN, SIGNED, ON_PROBATION, ON_CREDIT = 1, 2, 3, 4
 """Versions of the liveness value."""
 _LENGTH = Struct(">I")
 _UNTIL = Struct(">q")
@@ -45,21 +48,25 @@ class Parts(NamedTuple):
         core: the core's array; of a quarantined group, what its release needs.
         probation_until_ms: end of the probation after a quarantine, in broker time: until then each
             batch of the group runs in a child process; 0 = no probation.
+        credit: the group's credit; None = it is whole.
     """
 
     header: Header
     replay_guard: bytes
     core: bytes
     probation_until_ms: int = 0
+    credit: Credit | None = None
 
     def to_bytes(self) -> bytes:
         """The liveness value, in the lowest version that can hold the parts."""
-        if not (self.replay_guard or self.probation_until_ms):
+        if not (self.replay_guard or self.probation_until_ms or self.credit):
             return HEADER.pack(PLAIN, *self.header) + self.core
-        version, until = SIGNED, b""
-        if self.probation_until_ms:
-            version, until = ON_PROBATION, _UNTIL.pack(self.probation_until_ms)
-        head = HEADER.pack(version, *self.header) + until
+        version, more = SIGNED, b""
+        if self.probation_until_ms or self.credit:
+            version, more = ON_PROBATION, _UNTIL.pack(self.probation_until_ms)
+        if self.credit is not None:
+            version, more = ON_CREDIT, more + self.credit.to_bytes()
+        head = HEADER.pack(version, *self.header) + more
         return head + _LENGTH.pack(len(self.replay_guard)) + self.replay_guard + self.core
 
 
@@ -72,24 +79,35 @@ class Stored(NamedTuple):
     def parts(self) -> Parts | None:
         """The parts of the liveness; None = it is missing or from another version of muster."""
         data = self.liveness
-        if data is None or data[0] not in (PLAIN, SIGNED, ON_PROBATION):
+        if data is None or data[0] not in (PLAIN, SIGNED, ON_PROBATION, ON_CREDIT):
             return None
         version, *header = HEADER.unpack_from(data)
         at = HEADER.size
         length = until_ms = 0
-        if version == ON_PROBATION:
+        credit: Credit | None = None
+        if version in (ON_PROBATION, ON_CREDIT):
             (until_ms,) = _UNTIL.unpack_from(data, at)
             at += _UNTIL.size
+        if version == ON_CREDIT:
+            credit = Credit.from_bytes(data[at : at + CREDIT_BYTES])
+            at += CREDIT_BYTES
         if version != PLAIN:
             (length,) = _LENGTH.unpack_from(data, at)
             at += _LENGTH.size
-        return Parts(Header(*header), data[at : at + length], data[at + length :], until_ms)
+        guard, core = data[at : at + length], data[at + length :]
+        return Parts(Header(*header), guard, core, until_ms, credit)
 
     @property
     def replay_guard(self) -> bytes:
         """The group's replay guard."""
         parts = self.parts()
         return b"" if parts is None else parts.replay_guard
+
+    @property
+    def credit(self) -> Credit | None:
+        """The group's credit; None = it is whole."""
+        parts = self.parts()
+        return None if parts is None else parts.credit
 
     @property
     def is_quarantined(self) -> bool:
@@ -99,4 +117,6 @@ class Stored(NamedTuple):
     @property
     def is_on_probation(self) -> bool:
         """Whether the group was released from quarantine a short time ago."""
-        return self.liveness is not None and self.liveness[0] == ON_PROBATION
+        if self.liveness is None or self.liveness[0] not in (ON_PROBATION, ON_CREDIT):
+            return False
+        return _UNTIL.unpack_from(self.liveness, HEADER.size)[0] > 0  # type: ignore[no-any-return]

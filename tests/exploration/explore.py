@@ -49,11 +49,12 @@ class Found(NamedTuple):
 
 
 class Exploration:
-    """One exploration of a scenario."""
+    """One exploration of a scenario, step by step (`System`) or block by block (`Blocks`)."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, kind: type[System] = System) -> None:
         self.scenario = scenario
-        self.system = System(scenario)
+        self.kind = kind
+        self.system = kind(scenario)
         self._index: dict[bytes, int] = {}
         self._parent = array("q")
         self._choice = array("H")
@@ -121,9 +122,9 @@ class Exploration:
         """
         with path.open("rb") as file:
             state, values = pickle.load(file)  # a file of this command
-        found = cls(state["scenario"])
+        found = cls(state["scenario"], state["kind"])
         vars(found).update(state)
-        found.system = System(found.scenario, values)
+        found.system = found.kind(found.scenario, values)
         return found
 
     def _seen(self, key: bytes, parent: int, choice: int) -> int:

@@ -61,6 +61,7 @@ FAILING = Scenario(ONE, 1, Budget(fail=1))
 PLUG_IN = Scenario(TWO, 2, assignor=plugin.NAME)
 DRAIN = Scenario(TWO, 1, Budget(drain=1), settled=True)
 LEAVE = Scenario(TWO, 1, Budget(leave=1), settled=True)
+REPEATED = Scenario(ONE, 1, Budget(leave=1, start=1, repeat=1), settled=True)
 LEARNER = Scenario(TWO, 2, settings=COPIES[1:], assignor="learner")
 LAGS = LEARNER._replace(lags=True, budget=Budget(behind=1))
 
@@ -211,6 +212,13 @@ MUTANTS = (
         "remove(draft, slot, causes.LEFT)",
         "draft.sessions.hear(slot)",
         LEAVE,
+    ),
+    Mutant(
+        "a leave counts for its incarnation only",
+        membership.leave,
+        "slot is None or draft.member(slot).incarnation != event.incarnation",
+        "slot is None",
+        REPEATED,
     ),
     Mutant(
         "a tombstone tells that a member is gone",

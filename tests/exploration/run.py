@@ -13,14 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from exploration.explore import Exploration, Found
+from exploration.reduction import Blocks
 from exploration.scenarios import SCENARIOS
+from exploration.world import System
 
 from muster import parallel
 
 HEAD = "| scenario | states | steps | depth | all | seconds | states a second |\n|" + " --- |" * 7
 
 
-def search(name: str, states: int | None, seconds: float | None, keep: Path | None) -> Found:
+def search(
+    name: str,
+    states: int | None,
+    seconds: float | None,
+    keep: Path | None,
+    kind: type[System] = Blocks,
+) -> Found:
     """Explore a scenario.
 
     Args:
@@ -28,12 +36,14 @@ def search(name: str, states: int | None, seconds: float | None, keep: Path | No
         states: at which it stops; None = none.
         seconds: of one core, after which it stops; None = never.
         keep: folder of the files of searches that were cut off; None = none are kept.
+        kind: `Blocks`, or `System` for single steps.
     """
     file = None if keep is None else keep / f"{list(SCENARIOS).index(name):02d}.search"
     goes_on = file is not None and file.exists()
-    exploration = Exploration.resumed(file) if file and goes_on else Exploration(SCENARIOS[name])
-    if exploration.scenario != SCENARIOS[name]:
-        exploration = Exploration(SCENARIOS[name])
+    fresh = Exploration(SCENARIOS[name], kind)
+    exploration = Exploration.resumed(file) if file and goes_on else fresh
+    if (exploration.scenario, exploration.kind) != (SCENARIOS[name], kind):
+        exploration = fresh
     found = exploration.run(states, seconds)
     if file is not None and not found.law:
         exploration.save(file)
@@ -55,6 +65,7 @@ def main() -> int:
     parser.add_argument("scenario", nargs="*", help="part of a scenario's name; none = all")
     parser.add_argument("--states", type=int, help="at which a search stops")
     parser.add_argument("--seconds", type=float, help="of one core, after which a search stops")
+    parser.add_argument("--single", action="store_true", help="single steps, not blocks")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder for searches that are cut off")
     given = parser.parse_args()
@@ -63,6 +74,7 @@ def main() -> int:
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     work = partial(search, states=given.states, seconds=given.seconds, keep=given.keep)
+    work = partial(work, kind=System if given.single else Blocks)
     states = broken = 0
     print(HEAD, flush=True)
     # A process a scenario: what one has computed takes memory and does not help another.

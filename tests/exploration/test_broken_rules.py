@@ -7,6 +7,7 @@ from exploration.explore import Exploration
 from exploration.mutants import MUTANTS, Mutant, break_rule
 from exploration.mutants_apart import APART
 from exploration.mutants_failover import FAILOVER
+from exploration.reduction import Blocks
 from exploration.walks import walks
 from support.suite.broken_rules import broken_source
 
@@ -28,7 +29,7 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
         walked = [*walks(mutant.scenario, 0, mutant.walks)]
         law, tried = walked[-1].law, f"{len(walked):,} walks"
     else:
-        found = Exploration(mutant.scenario).run(mutant.states)
+        found = Exploration(mutant.scenario, Blocks).run(mutant.states)
         law, tried = found.law, f"{found.states:,} states"
     print(f"{tried}: {law}")
     assert law, f"{tried}, and all laws hold: {mutant.rule}"

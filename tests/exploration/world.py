@@ -32,6 +32,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, WakeUp
 from muster.state.recovery import NOTICES_MS
 
+PASSES = "time passes"
 FROZEN_BATCHES = 2
 """Batches that a coordinator may begin after a standby has claimed. When it begins them, and when
 their records are published, is open: it never reads the claim."""
@@ -100,7 +101,7 @@ class System(Laws):
         calm = [*self._calm(world)]
         may_pass = not calm
         if may_pass:
-            calm.append(("time passes", world._replace(now=world.now + QUANTUM_MS)))
+            calm.append((PASSES, world._replace(now=world.now + QUANTUM_MS)))
         faults = self._faults(world, may_pass=may_pass)
         return [
             self._judged(world, what, then) for what, then in [*calm, *self._frozen(world), *faults]
@@ -117,13 +118,13 @@ class System(Laws):
     def passed(self, world: World) -> Step:
         """Time passes, whatever is overdue."""
         later = world._replace(now=world.now + QUANTUM_MS)
-        return self._judged(world, "time passes", later)
+        return self._judged(world, PASSES, later)
 
     def calm_step(self, world: World) -> Step:
         """The first of `steps`."""
         step = next(self._calm(world), None)
         if step is None:
-            step = ("time passes", world._replace(now=world.now + QUANTUM_MS))
+            step = (PASSES, world._replace(now=world.now + QUANTUM_MS))
         return self._judged(world, *step)
 
     def _calm(self, world: World) -> Iterator[Step]:
@@ -131,19 +132,29 @@ class System(Laws):
         for place, process in enumerate(world.processes):
             for what, outcome in self._of_process_once(process, world.now):
                 yield f"{process.name} {what}", self._with(world, place, outcome)
-            if process.outbox:
-                sent = self.values[process.outbox[0]]
-                yield f"Kafka stores {said(sent.event)}", self._stored(world, place)
+            yield from self._stores(world, place)
         for place, coordinator in enumerate(world.running):
-            if not _is_frozen(place, coordinator):
-                yield from self._batches(world, place)
-        for place, coordinator in enumerate(world.running):
-            if _is_frozen(place, coordinator):
-                continue
-            if coordinator.held:
-                yield self._publishes_late(world, place)
-            elif place and not coordinator.begins(world.now):
-                yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
+            if not is_frozen(place, coordinator):
+                yield from self._of_coordinator(world, place)
+        yield from self._of_nobody(world)
+
+    def _stores(self, world: World, place: int) -> Iterator[Step]:
+        """Kafka stores the oldest event that a process has sent."""
+        outbox = world.processes[place].outbox
+        if outbox:
+            yield f"Kafka stores {said(self.values[outbox[0]].event)}", self._stored(world, place)
+
+    def _of_coordinator(self, world: World, place: int) -> Iterator[Step]:
+        """What a coordinator does next, if it is not frozen."""
+        coordinator = world.running[place]
+        yield from self._batches(world, place)
+        if coordinator.held:
+            yield self._publishes_late(world, place)
+        elif place and not is_frozen(place, coordinator) and not coordinator.begins(world.now):
+            yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
+
+    def _of_nobody(self, world: World) -> Iterator[Step]:
+        """What happens by itself: Kafka stores a send again, clocks write."""
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
             rest = world._replace(repeats=world.repeats[:index] + world.repeats[index + 1 :])
@@ -263,10 +274,8 @@ class System(Laws):
     def _frozen(self, world: World) -> Iterator[Step]:
         """What a frozen coordinator does when it runs again; it may be at any time, or never."""
         for place, coordinator in enumerate(world.running):
-            if _is_frozen(place, coordinator):
-                yield from self._batches(world, place)
-                if coordinator.held:
-                    yield self._publishes_late(world, place)
+            if is_frozen(place, coordinator):
+                yield from self._of_coordinator(world, place)
 
     def _publishes_late(self, world: World, place: int) -> Step:
         coordinator = world.running[place]
@@ -287,20 +296,30 @@ class System(Laws):
             yield what, self._batch(world, place, end)
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
-        budget, now = world.budget, world.now
-        if budget.drift and (may_pass or budget.late):
-            yield from self._drifts(world, may_pass=may_pass)
-        if budget.late and not may_pass:
-            later = world._replace(now=now + QUANTUM_MS, budget=budget.less("late"))
-            yield "time passes, and something is late", later
+        if world.budget.late or may_pass:
+            passes = self._time_passes(world, may_pass=may_pass)
+            yield from (step for step in passes if step[0] != PASSES)
         for place, process in enumerate(world.processes):
+            yield from self._deaths(world, place)
             yield from self._process_faults(world, place, process)
+        yield from self._coordinator_faults(world)
+        yield from self._faults_of_nobody(world)
+
+    def _deaths(self, world: World, place: int) -> Iterator[Step]:
+        """A process dies."""
+        if world.budget.crash:
+            rest = world.processes[:place] + world.processes[place + 1 :]
+            less = world._replace(processes=rest, budget=world.budget.less("crash"))
+            yield f"{world.processes[place].name} dies", less
+
+    def _faults_of_nobody(self, world: World) -> Iterator[Step]:
+        """Faults that are not those of a process or a coordinator that runs."""
+        budget = world.budget
         if budget.start:
             running = {process.name for process in world.processes if not process.ended}
             for name in self.scenario.members:
                 if name not in running:
                     yield f"{name} starts again", self._started(world, name)
-        yield from self._coordinator_faults(world)
         yield from self._clock_faults(world)
         if budget.drain:
             for name in self.scenario.members:
@@ -309,6 +328,17 @@ class System(Laws):
                     f"an operator drains {name}",
                     self._appended(world._replace(budget=budget.less("drain")), order),
                 )
+
+    def _time_passes(self, world: World, *, may_pass: bool) -> Iterator[Step]:
+        """Time passes: freely, or although something is overdue."""
+        budget, later = world.budget, world._replace(now=world.now + QUANTUM_MS)
+        if may_pass:
+            yield PASSES, later
+        if budget.drift:
+            yield from self._drifts(world, may_pass=may_pass)
+        if not may_pass:
+            less = later._replace(budget=budget.less("late"))
+            yield f"{PASSES}, and something is late", less
 
     def _drifts(self, world: World, *, may_pass: bool) -> Iterator[Step]:
         """Time passes, and one clock passes it 1 % slower or faster."""
@@ -326,10 +356,6 @@ class System(Laws):
 
     def _process_faults(self, world: World, place: int, process: Process) -> Iterator[Step]:
         budget, now = world.budget, world.now
-        if budget.crash:
-            rest = world.processes[:place] + world.processes[place + 1 :]
-            less = world._replace(processes=rest, budget=budget.less("crash"))
-            yield f"{process.name} dies", less
         if process.outbox:
             sent = self.values[process.outbox[0]]
             text = said(sent.event)
@@ -523,7 +549,7 @@ class System(Laws):
         return world._replace(log=world.log[taken:])
 
 
-def _is_frozen(place: int, coordinator: Coordinator) -> bool:
+def is_frozen(place: int, coordinator: Coordinator) -> bool:
     """Whether a coordinator was superseded, obeys ticks, and has something left to do."""
     return place > 0 and coordinator.obeys and bool(coordinator.batches or coordinator.held)
 

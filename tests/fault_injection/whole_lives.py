@@ -5,8 +5,9 @@ random lives (`muster.simulation.lives`), in which every group must come to rest
 promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
 
 With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
-one goes on from there. Ctrl-C and SIGTERM end it in order, with a report of what was played; the
-exit code is 128 and the signal's number. A second signal ends it at once.
+one goes on from there; a run that was broken is played once more first. Ctrl-C and SIGTERM end it
+in order, with a report of what was played; the exit code is 128 and the signal's number. A second
+signal ends it at once.
 """
 
 from __future__ import annotations
@@ -161,6 +162,10 @@ def run_faults(
     """Play runs with faults; returns whether all laws held."""
     progress = Progress(seed, runs.Tally(), keep and keep / "faults.kept")
     tally, settled = progress.tally, progress.settled
+    if tally.broken is not None:  # of a command before; the code may have been mended since
+        again = runs.played(tally.broken.seed)
+        tally.broken = again.broken
+        settled[faults.ASSIGNORS[faults.beginning(again.seed).assignor]] += again.broken is None
     if tally.generations < generations and tally.broken is None:
         rest = generations - tally.generations
         results = runs.results(progress.seed, rest, processes)

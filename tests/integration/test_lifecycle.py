@@ -150,9 +150,12 @@ def other_version(folder: Path) -> Path:
     shutil.copytree(ROOT / "muster", folder / "other" / "muster")
     file = folder / "other" / "muster" / "streams" / "batch" / "stored_values.py"
     source = file.read_text()
-    ours, other = ("\nPLAIN, SIGNED, ON_PROBATION = 1, 2, 3\n", "= 200, 201, 202\n")
+    ours, other = (
+        "\nPLAIN, SIGNED, ON_PROBATION, ON_CREDIT = 1, 2, 3, 4\n",
+        "= 200, 201, 202, 203\n",
+    )
     assert source.count(ours) == 1
-    file.write_text(source.replace("= 1, 2, 3\n", other))
+    file.write_text(source.replace("= 1, 2, 3, 4\n", other))
     return folder / "other"
 
 

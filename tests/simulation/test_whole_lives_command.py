@@ -41,17 +41,21 @@ def test_the_report_has_every_assignor(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_broken_law_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a broken rule the report has the small story, and the exit code is 1."""
+    """With a broken rule the report has the small story; with the rule mended it goes on."""
     (mutant,) = (
         each
         for each in MUTANTS
         if each.rule == "a revoked task stays with its holder until it is released"
     )
-    break_rule(mutant, monkeypatch)
-    monkeypatch.setattr("fault_injection.runs.PLAYS_MAX", 3)
-    code, report = command(monkeypatch, tmp_path / "report", generations=500, lives=0)
+    more = {"lives": 0, "keep": tmp_path / "kept"}
+    with monkeypatch.context() as broken:
+        break_rule(mutant, broken)
+        broken.setattr("fault_injection.runs.PLAYS_MAX", 3)
+        code, report = command(monkeypatch, tmp_path / "report", generations=500, **more)
     assert code == 1
     assert "a law is broken: seed" in report
+    code, report = command(monkeypatch, tmp_path / "report", generations=1, **more)
+    assert code == 0, report
 
 
 def test_it_goes_on_where_it_was_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

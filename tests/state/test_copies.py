@@ -11,7 +11,7 @@ from support.state.story import GROUP, Story, join, leave, report, tick
 
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.digest import Holding
-from muster.protocol.events import Drain, GroupConfig, Heartbeat, Lag, LagReport
+from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Heartbeat, Lag, LagReport
 from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.tasks import Subtopology, TaskSet
@@ -180,6 +180,18 @@ def caught_up(story: Story) -> list[tuple[int, int]]:
 
     pairs = lags.caught_up(Draft(story.group, 1, registry.get))
     return [(int(p) >> 32, int(p) & 0xFFFFFFFF) for p in pairs]
+
+
+def test_ready_copies_outlive_a_deletion_that_is_taken_back() -> None:
+    """Deleted and configured in one batch: a member tells anew which of its copies are ready."""
+    story = exchanging()
+    held = {"standby": ["0_0", "0_1"], "epoch": 2}
+    story.at(1_000).take(report("W2", 1, ready=["0_0"], **held))
+    step = story.at(2_000).take(GroupDeleted(group=GROUP), config(TWO, num_standby_replicas=1))
+    (asked,) = [r for r in step.records if isinstance(r, MemberAssignment) and r.report]
+    assert asked.member == "W2"
+    story.at(2_100).take(report("W2", asked.revision, ready=["0_0"], **held))
+    assert caught_up(story) == [(0, 1)]
 
 
 def test_ready_copies_outlive_the_coordinator() -> None:

@@ -36,7 +36,7 @@ def test_members_stop_in_order_and_are_removed() -> None:
         ("W1", 0, None),
         ("W2", 0, None),
     ]
-    words = "group deleted by muster config delete (membership-0@6)"
+    words = "group deleted by muster config delete (config-0@6)"
     assert all(r.message.startswith(words) for r in records)
     dead = snapshot(step)
     assert (dead.state, len(dead.members), dead.tasks) == (GroupState.DEAD, 2, ())

@@ -73,6 +73,17 @@ def test_who_joined_before_the_tick_is_asked() -> None:
     assert records == {"W1": "0_0 0_1 | - | - @1"}
 
 
+def test_only_its_own_tick_shows_that_the_group_is_its_own() -> None:
+    """An answer may stand before the tick in the log: the earlier coordinator may still act."""
+    story = taken_over(with_w1())
+    story.take(report("W1", 1, *ALL, coordinator_epoch=2))
+    records = story.at(300).told(join("W2"))
+    assert records == {"W2": "- | - | - @0 report"}
+    story.at(400).take(FIRST_TICK)
+    records = story.at(500).told(report("W2", 1, epoch=0, coordinator_epoch=2))
+    assert records == {"W1": "0_0 0_1 | - | - @1"}
+
+
 def test_a_group_without_members_waits_as_before() -> None:
     """Joins before the start may not be read again, so unknown members get time to speak."""
     story = Story()

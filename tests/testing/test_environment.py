@@ -383,3 +383,10 @@ def test_questions_about_what_is_not_there(muster_environment: Make) -> None:
         env.assert_owned(within=5)
     with pytest.raises(BadInput, match="partitions"):
         Environment({"orders": 0})
+
+
+@pytest.mark.parametrize("tasks", ["orders", ["orders:4"]])
+def test_tasks_of_another_shape_are_named(tasks: object) -> None:
+    """The message says what was given, and both shapes that are right."""
+    with pytest.raises(BadInput, match=r"tasks: expected \{'orders': 4\} or rows as .* not "):
+        Environment(tasks)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from muster.protocol.records import MemberAssignment, Rejected
 from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import clock, heartbeats
-from muster.streams.batch import inbox
+from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import STRANGE_TICKS, Clock, Schedule
 from muster.streams.heartbeats import STRANGE_MS, Heartbeats, Row, Sleeper
 from muster.streams.listening import Listener
@@ -73,7 +73,7 @@ def test_ticks_of_thousands_are_refused_unread() -> None:
         for offset, (_, value) in enumerate(values)
     ]
     lane = lane_of("muster", HOSTILE.encode())
-    found = inbox.open_lane(lane, entries, INPUT, limits=inbox.Limits())
+    found = inbox.open_lane(lane, entries, INPUT, limits=work_limits.Limits())
     assert (len(found.events), len(found.rejected)) == (2, 98)
     assert "a cover of 20000 members; at most 10000 are read here" in found.rejected[0].message
 
@@ -81,11 +81,11 @@ def test_ticks_of_thousands_are_refused_unread() -> None:
 @pytest.mark.parametrize("members", [0, 20])
 def test_a_large_group_may_be_heard_often(members: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What ticks may carry grows with the group; a tick that names no member always passes."""
-    monkeypatch.setattr(inbox, "BATCH_HEARD_MIN", 50)
+    monkeypatch.setattr(work_limits, "BATCH_HEARD_MIN", 50)
     heard = tuple(Heard(f"m{n}", 0, 1, 7) for n in range(20))
     events: list[Event] = [Tick(group=G, cover=Cover(0, 5, heard))] * 8
     events.append(Tick(group=G, cover=Cover(0, 5)))
-    limits = inbox.Limits(members_known=members)
+    limits = work_limits.Limits(members_known=members)
     found = inbox.open_lane(lane_of("muster", b"g"), rows(events), INPUT, limits=limits)
     assert len(found.events) == (9 if members else 3)
 
@@ -104,23 +104,26 @@ def test_a_cover_says_how_many_it_names_before_they_are_read() -> None:
 
 def test_a_batch_takes_so_many_events_of_a_group() -> None:
     """The oldest thousand; each further one gets a letter. Heartbeats do not count."""
-    most = inbox.BATCH_EVENTS_MIN
+    most = work_limits.CREDIT_EVENTS_MIN
     beats: list[Event] = [
         Heartbeat(group=G, member=MemberId("m0"), epoch=1, digest=n) for n in range(3_000)
     ]
     lane, events = lane_of("muster", b"g"), [*beats, *joins(most + 50)]
-    found = inbox.open_lane(lane, rows(events), INPUT, limits=inbox.Limits())
+    found = inbox.open_lane(lane, rows(events), INPUT, limits=work_limits.Limits())
     assert (len(found.events), len(found.rejected)) == (3_000 + most, 50)
     assert {letter.reason for letter in found.rejected} == {DeadLetter.TOO_MUCH_AT_ONCE}
     assert found.events[-1].member == f"m{most - 1}"  # type: ignore[union-attr]  # a join
-    for limits in (inbox.Limits(members_known=2 * most), inbox.Limits(tasks_known=2 * most)):
+    for limits in (
+        work_limits.Limits(members_known=2 * most),
+        work_limits.Limits(tasks_known=2 * most),
+    ):
         found = inbox.open_lane(lane, rows(events), INPUT, limits=limits)
         assert (len(found.events), found.rejected) == (len(events), [])
 
 
 def test_a_group_that_grows_goes_on_growing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that a batch refused join again, and are answered by the next one."""
-    monkeypatch.setattr(inbox, "BATCH_EVENTS_MIN", 100)
+    monkeypatch.setattr(work_limits, "CREDIT_EVENTS_MIN", 100)
     operator, lane = Operator(), lane_of("muster", b"g")
     operator.feed(500, config(2))
     told = operator.batch(lane, rows(joins(150)))
@@ -151,7 +154,7 @@ def test_a_forger_crowds_out_no_member() -> None:
     found = inbox.open_lane(
         *(lane_of("muster", b"g"), rows(events, signatures), INPUT),
         keyring=keyring,
-        limits=inbox.Limits(),
+        limits=work_limits.Limits(),
     )
     taken = [event.member for event in found.events if isinstance(event, Join)]
     assert taken == [f"m{n}" for n in range(1_900, 2_000)]

@@ -159,11 +159,14 @@ def test_thousands_of_the_largest_capacity_share_alike() -> None:
     """With capacities of 2^31 - 1 sums do not overflow, and each task has one owner."""
     operator = Operator()
     joins = list(capacities(10 * examples(3_000)))
-    for first in range(0, len(joins), 1_000):  # as many as one batch takes of such a group
-        (records,) = thrown(operator, joins[first : first + 1_000], first).values()
+    batches = [joins[at : at + 1_000] for at in range(0, len(joins), 1_000)]  # its whole credit
+    for number, batch in enumerate(batches):
+        (records,) = thrown(operator, batch, 4_000 * number).values()  # the credit has grown back
         assert of_kind(records, Rejected) == []
     lane = lane_of("muster", HOSTILE.encode())
-    thrown(operator, [raw(Tick(group=HOSTILE))], first=8_000)  # joins have paused
+    thrown(
+        operator, [raw(Tick(group=HOSTILE))], first=4_000 * len(batches) + 8_000
+    )  # joins have paused
     group = processor._cache[lane].group
     invariants.check(group)
     held = group.owned.holder[group.owned.holder >= 0].tolist()

@@ -48,6 +48,7 @@ DRAWN = examples(60)
 CASES = int(os.environ.get("MUSTER_FUZZ_CASES", examples(600)))
 """Stories that are mixed from encoded events."""
 FIRST = int(os.environ.get("MUSTER_FUZZ_FIRST", "0"))
+TOLD_EACH = 1_000
 POOL = 400
 """Events that are drawn for the mixtures."""
 OUT_BYTES_MAX = 4_000_000
@@ -287,6 +288,8 @@ def damaged(value: bytes, chance: random.Random) -> bytes:
 def test_no_mixture_of_events_fails_the_group(pool: list[Raw]) -> None:
     """The same of many mixtures, damaged events among them."""
     for seed in range(FIRST, FIRST + CASES):
+        if (seed - FIRST) % TOLD_EACH == 0:
+            print(f"{seed - FIRST} cases", flush=True)  # a long run may be ended early
         life, at_ms = Life(), 1_000
         try:
             for batch, wait_ms in mixture(pool, seed):

@@ -17,7 +17,7 @@ from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Rec
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.draft import TURNED_AWAY_MAX
 from muster.streams import processor
-from muster.streams.batch import inbox, letter_limits
+from muster.streams.batch import inbox, letter_limits, work_limits
 from muster.streams.batch.inbox import read_refused
 from muster.streams.source import REFUSED, lane_of, pack, pack_refused
 
@@ -90,14 +90,14 @@ def test_one_letter_for_one_event() -> None:
 
 def test_lags_of_a_batch_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports beyond the batch's limit of lags are refused."""
-    monkeypatch.setattr(inbox, "BATCH_LAGS_MIN", 5_000)
+    monkeypatch.setattr(work_limits, "BATCH_LAGS_MIN", 5_000)
     (bomb,) = (each for each in BOMBS if each.name == "lags")
     _, (kind, key, value) = bomb.records(2_000)
     rows = [
         pack(Origin(topic_name(kind, "muster"), 0, offset, 1_000), value, INPUT)
         for offset in range(4)
     ]
-    limits = inbox.Limits(tasks_known=0)
+    limits = work_limits.Limits(tasks_known=0)
     found = inbox.open_lane(lane_of("muster", key), rows, INPUT, limits=limits)
     assert (len(found.events), len(found.rejected)) == (2, 2)
     assert "more lags" in found.rejected[0].message
@@ -107,7 +107,7 @@ def test_large_events_are_refused_unread_once_the_lags_are_used_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To read them is what makes other groups wait; small events of the group are still read."""
-    monkeypatch.setattr(inbox, "BATCH_LAGS_MIN", 1_000)
+    monkeypatch.setattr(work_limits, "BATCH_LAGS_MIN", 1_000)
     read: list[int] = []
     decode = codec.decode
     monkeypatch.setattr(
@@ -121,7 +121,7 @@ def test_large_events_are_refused_unread_once_the_lags_are_used_up(
         pack(Origin(topic_name(which, "muster"), 0, offset, 1_000 + offset), each, INPUT)
         for offset, (which, each) in enumerate(values)
     ]
-    limits = inbox.Limits(tasks_known=0)
+    limits = work_limits.Limits(tasks_known=0)
     opened = inbox.open_lane(lane_of("muster", key), rows, INPUT, limits=limits)
     assert read == [len(value), len(small)]
     assert (len(opened.events), len(opened.rejected)) == (1, 2)

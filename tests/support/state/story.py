@@ -10,6 +10,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Event,
     GroupConfig,
+    GroupDeleted,
     Heartbeat,
     Join,
     Leave,
@@ -62,7 +63,7 @@ class Story:
         placed = []
         for event in events:
             self.offset += 1
-            topic = "config" if isinstance(event, GroupConfig) else "membership"
+            topic = "config" if isinstance(event, GroupConfig | GroupDeleted) else "membership"
             is_plain = isinstance(event, Tick) and event.published is None
             said = {"published": self.published} if is_plain else {}
             origin = Origin(topic, 0, self.offset, event.origin.at_ms or self.now_ms)

@@ -1,0 +1,217 @@
+"""A search that leaves out orders of steps that cannot be told apart.
+
+A step is *local* if it changes its actor only, and of the actor nothing that a law looks at: a
+process sees the time, or reads a record that gives it no task; a coordinator takes events and
+publishes nothing. A local step changes places with every step of every other actor: the state
+after both is the same, and so is each law's verdict. So it is put off until its actor's next step
+that is not local, or until time passes. What is taken instead of single steps is a *block*: local
+steps of one actor and, behind them, one step that is not; or local steps of all actors, and then
+time passes.
+
+Every state right after time has passed, and every broken law, is found as by the search of single
+steps. README.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+from exploration.coordinator import LawBroken
+from exploration.member import Process
+from exploration.model import World
+from exploration.world import Step, System, is_frozen
+
+THEN = "; "
+"""Between the steps of a block, in a story."""
+STUCK = "nothing happens any more"
+
+
+class Next(NamedTuple):
+    """A step of an actor.
+
+    Attributes:
+        step: what happens, and the state after it or the law that it breaks.
+        is_local: no other actor and no law can tell whether it has happened.
+        may_wait: time may pass before it happens: it is a fault, or the actor is frozen.
+    """
+
+    step: Step
+    is_local: bool = False
+    may_wait: bool = False
+
+
+class Node(NamedTuple):
+    """A state within a block.
+
+    Attributes:
+        said: what has happened since the block began.
+        world: the state.
+        nexts: the steps that its actor may do next.
+    """
+
+    said: tuple[str, ...]
+    world: World
+    nexts: list[Next]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the actor lets time pass."""
+        return all(each.may_wait for each in self.nexts)
+
+
+class Blocks(System):
+    """The steps of one scenario, in blocks."""
+
+    def steps(self, world: World) -> list[Step]:
+        """Every block from a state. The first is one without a fault."""
+        chains = [self._of_process_chain(world, place) for place in range(len(world.processes))]
+        chains += [self._of_coordinator_chain(world, place) for place in range(len(world.running))]
+        calm, faults = list[Step](), list[Step]()
+        for node in (node for chain in chains for node in chain):
+            for (what, then), is_local, may_wait in node.nexts:
+                if not is_local:
+                    (faults if may_wait else calm).append((_told((*node.said, what)), then))
+        by_itself = [self._judged(world, *step) for step in self._of_nobody(world)]
+        calm += by_itself
+        faults += [self._judged(world, *step) for step in self._faults_of_nobody(world)]
+        for place, _ in enumerate(world.processes):
+            faults += [self._judged(world, *step) for step in self._deaths(world, place)]
+        calm += self._time(world, chains, waits=bool(by_itself))
+        if not calm:  # an actor does the same again and again, and time does not pass
+            calm.append((STUCK, world))
+        if world.budget.late:
+            faults += self._late(world, chains, waits=bool(by_itself))
+        return [*calm, *faults]
+
+    # ----------------------------------------------------------------------------- local steps
+
+    def _of_process_chain(self, world: World, place: int) -> list[Node]:
+        """The states to which local steps of a process lead. It may die in the first only.
+
+        A process that dies after a local step leaves the same state as one that dies before it.
+        """
+
+        def nexts(now: World) -> Iterator[Next]:
+            process = now.processes[place]
+            for what, outcome in self._of_process_once(process, now.now):
+                is_local = not outcome.granted and self._looks_same(process, outcome.process, now)
+                then = self._with(now, place, outcome)
+                yield self._next(now, f"{process.name} {what}", then, is_local=is_local)
+            for step in self._stores(now, place):
+                yield self._next(now, *step)
+            for step in self._process_faults(now, place, process):
+                yield self._next(now, *step, may_wait=True)
+
+        return _chain(world, nexts, lambda now: now.processes[place])
+
+    def _of_coordinator_chain(self, world: World, place: int) -> list[Node]:
+        """The states to which local steps of a coordinator lead."""
+        frozen = is_frozen(place, world.running[place])
+
+        def nexts(now: World) -> Iterator[Next]:
+            for what, then in self._of_coordinator(now, place):
+                is_local = not frozen and self._is_silent(now, then, place)
+                yield self._next(now, what, then, is_local=is_local, may_wait=frozen)
+            for step in self._coordinator_faults(now) if not place else ():
+                yield self._next(now, *step, may_wait=True)
+
+        return _chain(world, nexts, lambda now: now.running[place])
+
+    def _next(
+        self,
+        world: World,
+        what: str,
+        then: World | str,
+        *,
+        is_local: bool = False,
+        may_wait: bool = False,
+    ) -> Next:
+        step = self._judged(world, what, then)
+        return Next(step, is_local and not isinstance(step[1], str), may_wait)
+
+    def _looks_same(self, before: Process, after: Process, world: World) -> bool:
+        """Whether the laws look at two states of a process alike, until time passes."""
+        return self._look(before, world.now) == self._look(after, world.now)
+
+    def _look(self, process: Process, now: int) -> tuple[Any, ...]:
+        session, clock_ms = self.members.session(process), process.clock_ms(now)
+        return (
+            process.using,
+            process.ended,
+            process.guard_ms > clock_ms,
+            session.lease_ms is not None and session.lease_ms > clock_ms,
+            session.state,
+            session.incarnation,
+        )
+
+    def _is_silent(self, before: World, then: World | str, place: int) -> bool:
+        """Whether a batch publishes nothing, and leaves its group as the laws see it.
+
+        Beside a second coordinator, what a batch publishes may depend on when the other does.
+        """
+        if isinstance(then, str) or len(then.running) != len(before.running):
+            return False
+        was, now = before.running[place], then.running[place]
+        alone = len(before.running) == 1 or not before.published
+        if not alone or was.batches != -1 or was.held or was.begun:
+            return False
+        try:
+            batch = self._computed(before, was, now.through)
+        except LawBroken:
+            return False
+        old, new = self.values[was.group], self.values[now.group]
+        return (
+            not batch.records
+            and old.recovery.asked == new.recovery.asked
+            and [(m.id, m.incarnation) for m in old.roster]
+            == [(m.id, m.incarnation) for m in new.roster]
+            and old.owned.holder.tolist() == new.owned.holder.tolist()
+        )
+
+    # -------------------------------------------------------------------------------------- time
+
+    def _time(self, world: World, chains: list[list[Node]], *, waits: bool) -> Iterator[Step]:
+        """All actors do what is left to do, as far as it is local, and time passes."""
+        if waits:
+            return
+        for nodes in product(*[[n for n in chain if n.is_done] for chain in chains]):
+            done, said = self._together(world, nodes)
+            for what, then in self._time_passes(done, may_pass=True):
+                yield self._judged(done, _told((*said, what)), then)
+
+    def _late(self, world: World, chains: list[list[Node]], *, waits: bool) -> Iterator[Step]:
+        """Some actors have done some local steps, and time passes although something is left."""
+        for nodes in product(*chains):
+            if waits or not all(node.is_done for node in nodes):
+                some, said = self._together(world, nodes)
+                for what, then in self._time_passes(some, may_pass=False):
+                    yield self._judged(some, _told((*said, what)), then)
+
+    def _together(self, world: World, nodes: tuple[Node, ...]) -> tuple[World, tuple[str, ...]]:
+        """The state in which each actor is where its own local steps lead."""
+        count = len(world.processes)
+        processes = tuple([node.world.processes[i] for i, node in enumerate(nodes[:count])])
+        running = tuple([node.world.running[i] for i, node in enumerate(nodes[count:])])
+        both = world._replace(processes=processes, running=running)
+        if running != world.running:
+            both = self._pruned(both)
+        return both, tuple([line for node in nodes for line in node.said])
+
+
+def _chain(
+    world: World, nexts: Callable[[World], Iterable[Next]], part: Callable[[World], Any]
+) -> list[Node]:
+    """A state and all that local steps of one actor lead to; `part`: that actor in a state."""
+    nodes, seen = [Node((), world, [*nexts(world)])], {part(world)}
+    for node in nodes:
+        for (what, then), is_local, _ in node.nexts:
+            if is_local and not isinstance(then, str) and part(then) not in seen:
+                seen.add(part(then))
+                nodes.append(Node((*node.said, what), then, [*nexts(then)]))
+    return nodes
+
+
+def _told(said: tuple[str, ...]) -> str:
+    return THEN.join(said)
