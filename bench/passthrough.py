@@ -14,7 +14,7 @@ from muster.streams.config import job_config
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
     """Copy a topic to another until the process is killed."""
     config = job_config(checkpoint=checkpoint, bootstrap=bootstrap)
-    spark = session.start(config)
+    spark, _ = session.start(config)
     options = {
         "kafka.fetch.max.wait.ms": "1",
         "subscribe": source,
