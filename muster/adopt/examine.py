@@ -167,8 +167,11 @@ def pins_of(
         expected: workers that may be named though they are not there yet.
 
     Raises:
-        BadInput: pins for consumers, or to a worker that is neither there nor expected.
+        BadInput: pins for consumers, pins to a worker that is neither there nor expected, or
+            expected workers without pins.
     """
+    if expected and not pairs:
+        raise BadInput(f"--expect {expected[0]}: only pins name workers; give --pin, too")
     if pairs and found.kind is not Kind.CONNECT:
         raise BadInput(
             f"--pin: group {group!r} has consumers; connectors and their tasks are pinned"

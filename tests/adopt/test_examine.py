@@ -103,6 +103,8 @@ def test_pins_and_weights_of_connect(capsys):
     assert "--weight lag: Connect's tasks are not measured" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
         examine.pins_of([("a", "w1")], Found(Kind.CONSUMER, ("A",), "range"), "orders")
+    with pytest.raises(BadInput, match="--expect w9: only pins name workers"):
+        examine.pins_of([], cluster, "cluster", ["w9"])
 
 
 def test_a_cluster_that_rebalances(monkeypatch, capsys):
