@@ -242,7 +242,9 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     learner = _beside(union(copies.kept, copies.wanted), owner)
     copies = draft.owned.copies[Role.STANDBY]
     standby = _beside(union(copies.kept, copies.going), owner)
-    caught_up = _staying(draft, lag.caught_up(draft))
+    caught_up = lag.caught_up(draft)
+    spare = _spare(draft, caught_up)
+    caught_up = np.setdiff1d(caught_up, spare, assume_unique=True)
     return group_view(
         tasks=draft.table,
         settings=draft.settings,
@@ -252,7 +254,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         standby=_pairs(standby, index),
         learner=_pairs(learner, index),
         ready=_pairs(np.intersect1d(caught_up, learner, assume_unique=True), index),
-        lags=_view_lags(draft, np.setdiff1d(caught_up, learner, assume_unique=True), index),
+        lags=_view_lags(draft, np.setdiff1d(caught_up, learner, assume_unique=True), spare, index),
         draining=columns.draining[seats],
         rack=seated(columns.rack, seats),
         tags=seated(columns.tags, seats),
@@ -268,16 +270,23 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     )
 
 
-def _staying(draft: Draft, caught_up: Codes) -> Codes:
-    """Copies that have caught up; one that is being given up only if no other copy of it stays."""
+def _spare(draft: Draft, caught_up: Codes) -> Codes:
+    """Copies that their members are giving up while the task's owner or another warm copy stays.
+
+    The state may be gone before such a member gets the task, so it counts as cold. If nothing else
+    is warm, a copy that is being given up still counts.
+    """
     going = reduce(union, (copies.going for copies in draft.owned.copies.values()))
     leaving = np.isin(caught_up, going, assume_unique=True)
     if not leaving.any():
-        return caught_up
-    columns, slot = draft.roster.columns, slot_of(caught_up)
-    stays = ~leaving & ~columns.draining[slot] & ~columns.away[slot]
-    spare = leaving & np.isin(task_of(caught_up), task_of(caught_up[stays]))
-    return caught_up[~spare]
+        return caught_up[:0]
+    columns = draft.roster.columns
+    unsteady = np.append(columns.draining | columns.away, True)  # the last stands for no member
+    warm = caught_up[~leaving & ~unsteady[slot_of(caught_up)]]
+    task = task_of(caught_up)
+    is_run = ~unsteady[draft.owned.holder[task]]
+    spare: Codes = caught_up[leaving & (is_run | np.isin(task, task_of(warm)))]
+    return spare
 
 
 def _pairs(pairs: Codes, index: IntArray) -> Pairs:
@@ -292,13 +301,20 @@ def _beside(pairs: Codes, owner: IntArray) -> Codes:
     return beside
 
 
-def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
+def _view_lags(draft: Draft, caught_up: Codes, spare: Codes, index: IntArray) -> ViewLags:
     """The lags that are believed; 0 for copies that are ready and have no reported lag.
 
     The view counts owners as caught up, and the member that a task moves to as its owner. If its
     copy is cold and another is not, the view gets a lag above `acceptable.recovery.lag` for it.
+
+    Args:
+        draft: the group.
+        caught_up: copies that have caught up.
+        spare: copies whose lag does not count (`_spare`).
+        index: slot → index in the view.
     """
-    reported, sure = draft.owned.lags, lag.believed(draft)
+    reported = draft.owned.lags
+    sure = lag.believed(draft) & ~np.isin(reported.pair, spare, assume_unique=True)
     silent = np.setdiff1d(caught_up, reported.pair[sure], assume_unique=True)
     cold, limit = _overtaken(draft), min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
     pairs = np.concatenate((reported.pair[sure], silent, cold))

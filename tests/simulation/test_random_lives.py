@@ -59,6 +59,8 @@ def test_random_lives_come_to_rest(part: int) -> None:
         1_000_561,  # a copy was given up in the very batch that gave its task to its member
         1_002_384,  # a task went back to the member that had just stopped it: it never was asked
         1_003_160,  # a static member came back as another process, and its old word still counted
+        2_000_804,  # a task went to a member that was just giving its copy up, so it started cold
+        2_002_557,  # the same
     ],
 )
 def test_lives_that_once_broke_a_promise(seed: int) -> None:
