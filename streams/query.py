@@ -100,7 +100,8 @@ def await_end(
                 return
             progress.look(running)
             if is_over():
-                running.stop()
+                with session.quietly(SparkSession.active()):
+                    running.stop()
                 return
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
         if not stop.is_set():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -286,6 +286,18 @@ def fall_silent(spark: SparkSession) -> None:
         output.silence()
     with suppress(Py4JError, OSError):  # the JVM has ended already
         spark.sparkContext.setLogLevel("OFF")
+
+
+@contextmanager
+def quietly(spark: SparkSession) -> Iterator[None]:
+    """Log nothing of the JVM while a query is ended: what is cut off, the next one repeats."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs
+    level = log4j.LogManager.getRootLogger().getLevel()
+    log4j.core.config.Configurator.setRootLevel(log4j.Level.OFF)
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setRootLevel(level)
 
 
 def _hush(spark: SparkSession, loggers: Sequence[str], level: str) -> None:

@@ -37,6 +37,8 @@ _GREETINGS = (
     "OffsetSeqMetadata: Updating the value of conf 'spark[.]sql[.]streaming[.]internal",
     "StateStore: Loaded state store provider in loadTimeMs",
     "contains a task of very large size",
+    # Printed when the query that loads groups is ended: it is idle then, and has no job to cancel.
+    "DAGScheduler: Failed to cancel job group .* Cannot find active jobs for it",
     # Printed by the worker that inspects the operator before the first batch.
     "Streaming TransformWithStateInPandas Python worker",
 )
