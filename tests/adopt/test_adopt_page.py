@@ -55,8 +55,9 @@ class Shown:
 
 
 def _plain(line: str) -> str:
-    """A line without its times: milliseconds, and Kafka's count of rounds."""
-    return re.sub(r"(?<=^round )\d+|\d+(?= ms\b)", "N", line.rstrip())
+    """A line without what is chance: its times, and whether one batch had config and joins."""
+    line = re.sub(r"(?<=: )\d+ tasks added; ", "", line.rstrip())
+    return re.sub(r"(?<=^round )\d+|\d+(?= ms\b)", "N", line)
 
 
 class Reader:
