@@ -25,6 +25,10 @@ REPEAT_S = 3_600.0
 LOOK_EVERY_S = 10.0
 """How often the reason for errors with the same code is looked up."""
 
+SETTLE_S = 2.0
+"""Another reason than before is logged if it still holds after this long: rights are granted one
+by one, and what a look in between misses is no news."""
+
 
 class Refusals:
     """Logs what Kafka refuses.
@@ -56,12 +60,22 @@ class Refusals:
         ).start()
 
     def _explain(self, error: KafkaError) -> None:
+        reason = self._reason(error)
+        if reason is None:
+            return
+        with self._lock:
+            is_another = bool(self._logged_s) and reason not in self._logged_s
+        if is_another:
+            time.sleep(SETTLE_S)
+            if self._reason(error) != reason:
+                return
+        self.log_once(reason)
+
+    def _reason(self, error: KafkaError) -> str | None:
         try:
-            reason = access.explained(error, self._clients, Role.WORKER, self._prefix)
+            return access.explained(error, self._clients, Role.WORKER, self._prefix)
         except MusterError as problem:
-            reason = str(problem)
-        if reason is not None:
-            self.log_once(reason)
+            return str(problem)
 
     def log_once(self, reason: str) -> None:
         """Log a reason, unless it was logged within `REPEAT_S`."""
