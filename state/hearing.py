@@ -63,7 +63,7 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
     for index in np.flatnonzero(strange).tolist():
         fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
     sessions = draft.sessions
-    # A member that joined in this batch has no record yet, so its heartbeat is of the session before.
+    # A member that joined in this batch has no record yet: the heartbeat is of a session before.
     known = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
     # A member that left for a while wrote its heartbeat before that.
     known[known] = ~draft.roster.columns.away[slots[known]]
