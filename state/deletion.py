@@ -27,7 +27,7 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     """Mark the group as deleted; no effect if it already is."""
     if draft.dead:
         return
-    draft.dead = draft.changed = True
+    draft.dead = True
     draft.cause = group_deleted(event.group, event.origin)
     draft.sources = draft.found = ()
     config.declare(draft, TaskTable(()))
@@ -55,7 +55,9 @@ def wind_up(draft: Draft) -> None:
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
         # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
-        draft.roster, draft.gone, draft.sessions = Roster(), set(), draft.sessions.emptied()
+        draft.gone, draft.sessions = set(), draft.sessions.emptied()
+        if draft.roster.by_slot:
+            draft.roster = Roster()
 
 
 def _dismiss(draft: Draft, member: Member) -> None:

@@ -6,8 +6,9 @@ them. The draft also collects what only this batch knows: records to write, free
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ from muster.state.outcome import Aside
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
+    Copies,
+    Lags,
     Orphan,
     Ownership,
     codes,
@@ -57,6 +60,16 @@ _CARRIED = (
     *("sources", "found"),
 )
 _PARTS = ("owned", "target", "timers", "recovery")
+_PUBLISHED = attrgetter(
+    *("generation", "cause", "assignor", "settings", "table", "drains", "dead", "sources", "found"),
+    *("target.generation", "target.placed_ms", "target.moves", "target.memory"),
+    *("target.active", "target.destination", "recovery.asked"),
+    *("timers.followup_ms", "timers.delay_until_ms", "timers.drain_until_ms"),
+    *("owned.holder", "owned.revoking", "owned.copies", "owned.ready", "owned.lags"),
+    *("owned.duplicate", "owned.orphans"),
+)
+"""What `Group.snapshot` reads apart from the members and the liveness, and the tasks that a member
+must give up although they are not in the table or not its own."""
 
 
 class Draft:
@@ -78,7 +91,7 @@ class Draft:
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch.
         newest: origin of the newest event of this batch.
-        changed: whether anything but liveness changed.
+        publishes_again: the record is published even if nothing in it changed.
     """
 
     id: GroupId
@@ -124,12 +137,27 @@ class Draft:
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
-        self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
+        # A new coordinator asks the members of a group that was read back.
+        is_new = coordinator_epoch != group.coordinator_epoch
+        self.publishes_again = is_new and bool(group.recovery.asked)
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
         self._orphans: tuple[Orphan, ...] = ()
         self._orphans_by_slot: dict[int, list[Orphan]] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but liveness differs from the group before the batch, or is due again.
+
+        It is computed from the values, so code that sets one need not note that it did.
+        """
+        return (
+            self.publishes_again
+            or self.roster.is_changed
+            or any(map(_differ, _PUBLISHED(self), _PUBLISHED(self.group)))
+            or not np.array_equal(self.sessions.apart, self.group.sessions.apart)
+        )
 
     # ------------------------------------------------------------------------------- members
 
@@ -141,7 +169,6 @@ class Draft:
         """Change fields of a member."""
         member = replace(self.member(slot), **changes)  # type: ignore[arg-type]  # by name
         self.roster.put(member)
-        self.changed = True
         return member
 
     def free_slot(self) -> int:
@@ -155,7 +182,6 @@ class Draft:
         """Add a member in its slot, which must be free."""
         self.roster.seat(member)
         self.sessions.seat(member.slot, member.session_timeout_ms)
-        self.changed = True
 
     def unseat(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
@@ -168,19 +194,16 @@ class Draft:
         self.timers.drain_until_ms = {
             s: at for s, at in self.timers.drain_until_ms.items() if s != slot
         }
-        self.changed = True
         return member
 
     def rename(self, slot: int, member: Member) -> None:
         """Give a member's slot to another process, with the same or another member id."""
         self.roster.rename(slot, member)
-        self.changed = True
 
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
             self.own_asked().discard(slot)
-            self.changed = True
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
                 # The newest records are questions without tasks.
@@ -391,6 +414,19 @@ class Draft:
             roster=self.roster,
             sessions=self.sessions,
         )
+
+
+def _differ(one: Any, other: Any) -> bool:  # noqa: ANN401  # values of one attribute
+    """Whether two values differ. Most are one object, which is not looked into."""
+    if one is other:
+        return False
+    if isinstance(one, np.ndarray):
+        return not np.array_equal(one, other)
+    if isinstance(one, Copies | Lags):
+        return any(map(_differ, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() != other.keys() or any(_differ(one[key], other[key]) for key in one)
+    return bool(one != other)
 
 
 def _without(pairs: Codes, gone: BoolArray) -> Codes:

@@ -50,7 +50,6 @@ def tell(draft: Draft, tick: Tick) -> None:
     if slots:
         flags[slots] |= APART
         draft.answer.update(slots)
-        draft.changed = True  # the group's record says which members heartbeat apart
 
 
 def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
@@ -81,8 +80,8 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
 
 def _slots_of(draft: Draft, members: tuple[str, ...]) -> NDArray[np.intp]:
     by_id = draft.roster.by_id
-    found = (by_id.get(member, -1) for member in members)
-    return np.fromiter(found, dtype=np.intp, count=len(members))
+    slots = (by_id.get(member, -1) for member in members)
+    return np.fromiter(slots, dtype=np.intp, count=len(members))
 
 
 def beat(

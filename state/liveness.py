@@ -170,9 +170,15 @@ class Liveness:
         self._earliest_ms = None
 
     @property
+    def apart(self) -> NDArray[np.bool_]:
+        """bool[slots]: members that heartbeat apart."""
+        apart: NDArray[np.bool_] = (self.flags & APART) != 0
+        return apart
+
+    @property
     def is_apart(self) -> bool:
         """Whether a member heartbeats apart."""
-        return bool((self.flags & APART).any())
+        return bool(self.apart.any())
 
     def is_listened_to(self, timeout_ms: int) -> bool:
         """Whether a clock has listened within two sessions of this length."""
@@ -389,21 +395,21 @@ class Liveness:
             arrays, end = _inflated(data, end, slots)
             at, stored = 0, _STORED
         wake = None if wake_ms < 0 else wake_ms
-        found = cls.new(slots)
+        liveness = cls.new(slots)
         for name, kind in stored:
             width = np.dtype(kind).newbyteorder("<")
             if at + slots * width.itemsize > len(arrays):
                 raise ValueError(f"liveness of {slots} slots is cut short at byte {len(arrays)}")
             read = np.frombuffer(arrays, width, slots, at)
-            setattr(found, name, read.astype(getattr(found, name).dtype))
+            setattr(liveness, name, read.astype(getattr(liveness, name).dtype))
             at += slots * width.itemsize
         if header is _HEADER:
-            found.last_ms = session_ms - found.last_ms
+            liveness.last_ms = session_ms - liveness.last_ms
         clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
         clocks |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
-        found = replace(found, **clocks, wake_ms=wake, published_mark=mark, through=through)
-        return found, end if header is _HEADER else at
+        liveness = replace(liveness, **clocks, wake_ms=wake, published_mark=mark, through=through)
+        return liveness, end if header is _HEADER else at
 
 
 def _inflated(data: bytes, at: int, slots: int) -> tuple[bytes, int]:

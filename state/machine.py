@@ -288,9 +288,8 @@ def _settle(draft: Draft) -> None:
         _place_nothing(draft)
     draft.due |= draft.target.asked_ms is not None
     if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
-        before, draft.cause = draft.cause, _without_waits(draft)
-        draft.changed |= draft.cause != before
-        draft.changed |= placement.place(draft)
+        draft.cause = _without_waits(draft)
+        placement.place(draft)
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
         return
     member_records.write(draft, reconcile.settle(draft))
@@ -319,7 +318,6 @@ def _open_generation(draft: Draft) -> None:
         parts.append(recovery.WAITS)
     draft.cause = "; ".join(filter(None, parts))
     draft.timers.followup_ms = None
-    draft.changed = True
 
 
 def _without_waits(draft: Draft) -> str:

@@ -72,7 +72,6 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
     draft.own_asked().add(slot)
     draft.ask(slot)
     draft.sessions.demand(slot)
-    draft.changed = True
 
 
 def raise_floor(draft: Draft) -> None:

@@ -78,6 +78,11 @@ class Roster:
         """A roster that can be changed without a change to this one."""
         return replace(self, _stale=set(self._stale), _is_shared=True, _free=None)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether this copy has been changed."""
+        return not self._is_shared
+
     # ------------------------------------------------------------------------------- changes
 
     def put(self, member: MemberEntry) -> None:
