@@ -75,9 +75,9 @@ def claimed(
         KafkaUnreachable: Kafka did not acknowledge a claim.
     """
     epochs: dict[str, int] = {}
-    found: dict[str, bool] = {}
+    are_fenced: dict[str, bool] = {}
     for prefix in config.prefixes:
         follows = vigil.follows(prefix)
         epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
-        found[prefix] = follows.fences(epochs[prefix])
-    return epochs, found
+        are_fenced[prefix] = follows.fences(epochs[prefix])
+    return epochs, are_fenced

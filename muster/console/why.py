@@ -138,11 +138,11 @@ class Why:
 
     def notes(self) -> list[Json]:
         """What the group waits for, most urgent first: {"level", "text", "task"?}."""
-        found = list(self._notes())
-        rest = len(found) - NOTES_MAX
+        notes = list(self._notes())
+        rest = len(notes) - NOTES_MAX
         if rest > 0:
-            found = [*found[:NOTES_MAX], _note("info", f"and {rest} more")]
-        return found
+            notes = [*notes[:NOTES_MAX], _note("info", f"and {rest} more")]
+        return notes
 
     def _notes(self) -> Iterator[Json]:
         s, now_ms = self.snapshot, self.now_ms
@@ -230,10 +230,10 @@ def _copies_of(why: Why, index: int, lags: Mapping[tuple[int, int], int]) -> Ite
 
 
 def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
-    found: list[Json] = []
+    moves: list[Json] = []
     rounds = [r for r in list(history.rounds) if r.first <= moment.number and r.moves]
     for each in reversed(rounds[-LOOKED_THROUGH_MAX:]):
-        if len(found) >= MOVES_SHOWN:
+        if len(moves) >= MOVES_SHOWN:
             break
         last = history.moment(min(each.last, moment.number))
         if last is None:
@@ -243,8 +243,8 @@ def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
         if mine:
             before = history.moment(each.first - 1)
             loads = Loads(None if before is None else history.snapshot(before), snapshot)
-            found += [move_json(each, move, loads) for move in mine]
-    return found[:MOVES_SHOWN]
+            moves += [move_json(each, move, loads) for move in mine]
+    return moves[:MOVES_SHOWN]
 
 
 class Loads:

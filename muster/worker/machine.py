@@ -1,4 +1,4 @@
-"""What a worker asks of its machine: the time, sleep, chance, threads and ways to wait.
+"""What a worker asks of its machine: the time, sleep, random numbers, threads and ways to wait.
 
 `ThisMachine` is the real one. `muster.testing` has one whose time is simulated; on it the same
 worker code runs.
