@@ -45,10 +45,10 @@ from muster.streams import (
     class_archive,
     query,
     recovery,
-    session,
     signs,
     sink,
     source,
+    spark_session,
     standby,
     stopping,
     takeover,
@@ -65,7 +65,7 @@ from muster.streams.checkpoint import (
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
-from muster.streams.observability.progress import Progress
+from muster.streams.observability.spark_reports import Progress
 from muster.streams.observed import Seen
 from muster.streams.processor import GroupProcessor
 
@@ -125,7 +125,7 @@ def _run(config: JobConfig) -> int:
         stop.on_stop += [said.ends, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))
-        spark, archive = session.start(config)
+        spark, archive = spark_session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
@@ -155,7 +155,7 @@ def _run(config: JobConfig) -> int:
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
             seen.runs(clock)
-            stack.enter_context(class_archive.Maker(archive, session.class_path(spark)))
+            stack.enter_context(class_archive.Maker(archive, spark_session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
             query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)

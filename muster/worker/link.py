@@ -37,7 +37,7 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.configured_groups import configured_groups
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
-from muster.worker.progress import Progress, fresh_ms
+from muster.worker.reader_progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
