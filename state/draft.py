@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,7 @@ class Draft:
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch.
         newest: origin of the newest event of this batch.
+        asks_members: a new coordinator takes its first batch of a group that was read back.
         publishes_again: the record is published even if nothing in it changed.
     """
 
@@ -137,9 +138,9 @@ class Draft:
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
-        # A new coordinator asks the members of a group that was read back.
         is_new = coordinator_epoch != group.coordinator_epoch
-        self.publishes_again = is_new and bool(group.recovery.asked)
+        self.asks_members = self.publishes_again = is_new and bool(group.recovery.asked)
+        self._before = _PUBLISHED(group)
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
@@ -152,12 +153,12 @@ class Draft:
 
         It is computed from the values, so code that sets one need not note that it did.
         """
-        return (
-            self.publishes_again
-            or self.roster.is_changed
-            or any(map(_differ, _PUBLISHED(self), _PUBLISHED(self.group)))
-            or not np.array_equal(self.sessions.apart, self.group.sessions.apart)
-        )
+        if self.publishes_again or self.roster.is_changed:
+            return True
+        if not self.sessions.has_same_apart(self.group.sessions):
+            return True
+        values, before = _PUBLISHED(self), self._before
+        return not all(map(is_, values, before)) and any(map(_differ, values, before))
 
     # ------------------------------------------------------------------------------- members
 
@@ -417,7 +418,7 @@ class Draft:
 
 
 def _differ(one: Any, other: Any) -> bool:  # noqa: ANN401  # values of one attribute
-    """Whether two values differ. Most are one object, which is not looked into."""
+    """Whether two values differ; most are one object."""
     if one is other:
         return False
     if isinstance(one, np.ndarray):

@@ -193,6 +193,11 @@ class Liveness:
         """Session time of a sign of life of this broker time, while members heartbeat apart."""
         return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
 
+    def has_same_apart(self, other: Liveness) -> bool:
+        """Whether the members of the same slots heartbeat apart."""
+        flags, others = self.flags.tobytes(), other.flags.tobytes()
+        return flags == others or bool(np.array_equal(self.apart, other.apart))
+
     def offer(self, slot: int, offered: bool, apart: bool) -> None:
         """Note whether a member can heartbeat apart, and whether it is told to."""
         kept = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))

@@ -102,10 +102,10 @@ def advance(
     if later is not None:  # it takes the events; this coordinator decides nothing any more
         left = replace(group, recovery=replace(group.recovery, successor=later))
         return Step(left, (), None, changed=False)
-    if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
-        return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    if draft.changed:
+    if draft.asks_members:
         recovery.begin(draft)
+    elif not fresh:
+        return Step(group, (), deadlines.wake_ms(draft), changed=False)
     answered = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
@@ -113,16 +113,17 @@ def advance(
     fencing.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
+    changed = draft.changed
     done = draft.finished()
     names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
     if names is not None:
         records.insert(0, names)  # before the first record that refers to it
-    if draft.changed:
+    if changed:
         if answered is not None and answered.generation != done.generation:
             records.append(answered)  # else its moves and reasons would never be published
         records.append(done.snapshot())
     records += [*clock, *draft.rejected]
-    return Step(done, tuple(records), wake_at_ms, draft.changed)
+    return Step(done, tuple(records), wake_at_ms, changed)
 
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
