@@ -48,7 +48,7 @@ def wind_up(draft: Draft) -> None:
     owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
     for slot in [slot for slot in draft.roster.slots if slot not in owing]:
         if not draft.sessions.flags[slot] & FENCED:
-            _dismiss(draft, draft.unseat(slot))
+            _dismiss(draft, draft.remove_member(slot))
     draft.drop_gone()
     member_records.write(draft, slots)
     draft.acknowledged.clear()

@@ -179,14 +179,14 @@ class Draft:
             self.sessions.grow(max(16, 2 * (slot + 1)))
         return slot
 
-    def seat(self, member: Member) -> None:
+    def add_member(self, member: Member) -> None:
         """Add a member in its slot, which must be free."""
-        self.roster.seat(member)
-        self.sessions.seat(member.slot, member.session_timeout_ms)
+        self.roster.add(member)
+        self.sessions.start(member.slot, member.session_timeout_ms)
 
-    def unseat(self, slot: int) -> Member:
+    def remove_member(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
-        member = self.roster.unseat(slot)
+        member = self.roster.remove(slot)
         self.sessions.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)

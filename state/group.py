@@ -221,7 +221,7 @@ class Group:
         sessions.listened_ms = record.clock_ms if record.apart else 0
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
-            sessions.seat(member.slot, member.session_timeout_ms)
+            sessions.start(member.slot, member.session_timeout_ms)
             sessions.flags[member.slot] = MUTE if member.away else 0
         for slot in record.apart:
             sessions.offer(slot, offered=True, apart=True)

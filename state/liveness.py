@@ -145,7 +145,7 @@ class Liveness:
             more = np.zeros(missing, dtype=kind)
             setattr(self, name, np.concatenate((getattr(self, name), more)))
 
-    def seat(self, slot: int, timeout_ms: int) -> None:
+    def start(self, slot: int, timeout_ms: int) -> None:
         """Start a session for a new member in the slot."""
         self.last_ms[slot] = self.sign_ms
         self.timeout_ms[slot] = timeout_ms
@@ -156,7 +156,7 @@ class Liveness:
 
     def clear(self, slot: int) -> None:
         """Free the slot."""
-        self.seat(slot, 0)
+        self.start(slot, 0)
 
     def hear(self, slot: int) -> None:
         """Note a sign of life that is not a heartbeat."""

@@ -214,7 +214,7 @@ class _Pages:
             # As it was: the sentences count from the next record, or from now.
             later = history.moment(moment.number + 1)
             now_ms = wall_ms() if later is None else moment.at_ms
-            notes = Why(snapshot, moment.debts, now_ms).notes()
+            notes = Why(snapshot, moment.pending, now_ms).notes()
             return {} if made is None else {**made.whole, "notes": notes}
 
         return JSONResponse(await run_in_threadpool(answer))

@@ -27,7 +27,7 @@ def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
         moment = history.moments[-1] if history.moments else None
         if key.prefix == prefix and history.newest is not None and moment is not None:
             groups[history.newest.group] = (history.newest, moment.at_ms)
-            holdups[history.newest.group] = moment.debts.holdups(history.newest)
+            holdups[history.newest.group] = moment.pending.holdups(history.newest)
     letters = [(letter.at_ms, letter.record) for letter in store.letters(prefix)]
     return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=letters)
 

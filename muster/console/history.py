@@ -20,7 +20,7 @@ from muster.protocol.ids import Role
 from muster.protocol.keys import key_of
 from muster.protocol.records import GroupSnapshot, GroupState, Move
 from muster.protocol.topics import TopicKind
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.snapshots import NO_MEMBER, Published
 
 MOMENTS_MAX = 4_000
@@ -40,14 +40,14 @@ class Moment(NamedTuple):
         at_ms: when it was written, epoch milliseconds.
         generation: the group's generation.
         value: the record's bytes.
-        debts: since when members owe releases at that time.
+        pending: since when members owe releases at that time.
     """
 
     number: int
     at_ms: int
     generation: int
     value: bytes
-    debts: Debts
+    pending: PendingReleases
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class History:
         self.held_bytes = 0
         self.peaks: dict[tuple[int, int], int] = {}
         self._latest: tuple[Moment, GroupSnapshot] | None = None
-        self._debts = Debts()
+        self._pending = PendingReleases()
         self._next = 0
 
     def take(self, record: GroupSnapshot, at_ms: int, value: bytes) -> bool:
@@ -126,8 +126,10 @@ class History:
                 return False
             if self.moments[-1].value == value:
                 return False
-        self._debts.take(Published(record, at_ms))
-        moment = Moment(self._next, at_ms, record.generation, value, self._debts.only(record.group))
+        self._pending.take(Published(record, at_ms))
+        moment = Moment(
+            self._next, at_ms, record.generation, value, self._pending.only(record.group)
+        )
         self._next += 1
         # Pages read without the lock: a reader that sees the moment must find its record.
         self._latest = (moment, record)

@@ -184,7 +184,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
 
 def _said(moment: Moment, snapshot: GroupSnapshot, texts: _Texts) -> Json:
     """What the group waits for at a moment, and the sentences of the tasks that wait."""
-    why = Why(snapshot, moment.debts, moment.at_ms)
+    why = Why(snapshot, moment.pending, moment.at_ms)
     restless = why.restless(SAID_MAX)
     said: Json = {}
     if restless:

@@ -15,7 +15,7 @@ from muster.output import ago
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
-from muster.published.holdups import Debts, Holdup
+from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
 from muster.state.waits import Wait, waits_of
 
@@ -35,18 +35,18 @@ class Why:
 
     Args:
         snapshot: the record.
-        debts: since when members owe releases.
+        pending: since when members owe releases.
         now_ms: the time to count from, epoch milliseconds.
     """
 
-    def __init__(self, snapshot: GroupSnapshot, debts: Debts, now_ms: int) -> None:
+    def __init__(self, snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> None:
         self.snapshot = snapshot
         self.table = TaskTable(snapshot.tasks)
         self.now_ms = now_ms
         self._member: Mapping[int, MemberEntry] = {m.slot: m for m in snapshot.members}
         owing = sum(m.state is MemberState.UNREVOKED for m in snapshot.members)
         self._holdups: Mapping[str, Holdup] = (
-            {h.member: h for h in debts.holdups(snapshot)} if owing <= OWING_MAX else {}
+            {h.member: h for h in pending.holdups(snapshot)} if owing <= OWING_MAX else {}
         )
         self._owing = owing
 
@@ -194,7 +194,7 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
     members before and after each.
     """
     snapshot = history.snapshot(moment)
-    why = Why(snapshot, moment.debts, now_ms)
+    why = Why(snapshot, moment.pending, now_ms)
     index = why.table.index(task) if task else None
     if index is None:
         return None

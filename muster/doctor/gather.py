@@ -26,7 +26,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.seen import Signed
 from muster.published.snapshots import history
 from muster.streams.canary import GROUP as CANARY
@@ -45,9 +45,9 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
     answered: dict[GroupId, int] = {}
     writes: list[tuple[int, int]] = []
-    debts = Debts()
+    pending = PendingReleases()
     for published in history(settings, prefix, None):
-        debts.take(published)
+        pending.take(published)
         record = published.record
         answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
@@ -93,7 +93,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         wakeups=wakeups,
         heard=heard,
         rejected=rejected,
-        holdups={group: debts.holdups(snapshot) for group, (snapshot, _) in groups.items()},
+        holdups={group: pending.holdups(snapshot) for group, (snapshot, _) in groups.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
         canary=canary,
         signs=[*signs.values()],

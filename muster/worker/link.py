@@ -24,7 +24,7 @@ from confluent_kafka import (
 
 from muster.kafka import access
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import Repeats
+from muster.kafka.log_filter import RepeatFilter
 from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
@@ -41,7 +41,7 @@ from muster.worker.reader_progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
-log.addFilter(Repeats())
+log.addFilter(RepeatFilter())
 # One set of settings serves both clients, and each warns about those it does not use.
 log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 

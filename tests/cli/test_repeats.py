@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from muster import logs
-from muster.kafka.log_filter import PAUSE_S, Repeats
+from muster.kafka.log_filter import PAUSE_S, RepeatFilter
 from muster.worker import link
 
 FAILED = (
@@ -29,7 +29,7 @@ def failed(client: str = "consumer-1", broker: str = "k1:9092", ms: int = 0) -> 
 def test_once_a_minute() -> None:
     """The same line of any client passes once a minute; another broker's and muster's own pass."""
     now_s = 0.0
-    repeats = Repeats(clock_s=lambda: now_s)
+    repeats = RepeatFilter(clock_s=lambda: now_s)
     assert repeats.filter(failed())
     assert not any(repeats.filter(failed("producer-2", ms=ms)) for ms in range(100))
     assert repeats.filter(failed(broker="k2:9092"))

@@ -15,7 +15,7 @@ from muster.console.why import Why, generation_with_moves, task_json
 from muster.protocol.codec import encode
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, Quarantine
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.snapshots import Published
 
 BEGIN_MS = 1_700_000_000_000
@@ -23,9 +23,9 @@ BEGIN_MS = 1_700_000_000_000
 
 def why(record: GroupSnapshot, *, asked_ms: int = BEGIN_MS, now_ms: int = BEGIN_MS) -> Why:
     """The sentences about a record that was published at `asked_ms`."""
-    debts = Debts()
-    debts.take(Published(record, asked_ms))
-    return Why(record, debts, now_ms)
+    pending = PendingReleases()
+    pending.take(Published(record, asked_ms))
+    return Why(record, pending, now_ms)
 
 
 def played(told: dict) -> History:
@@ -120,7 +120,7 @@ def test_every_task_of_a_life_has_a_sentence() -> None:
     history = played(told)
     for moment in history.moments:
         snapshot = history.snapshot(moment)
-        sentences = Why(snapshot, moment.debts, moment.at_ms)
+        sentences = Why(snapshot, moment.pending, moment.at_ms)
         for task in range(len(snapshot.holder)):
             said = sentences.sentence(task)
             assert said.startswith(f"0_{task}")

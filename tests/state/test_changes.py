@@ -131,13 +131,13 @@ def test_equal_values_are_no_change() -> None:
     "change",
     [
         lambda draft: draft.update(0, capacity=2),
-        lambda draft: draft.unseat(0),
+        lambda draft: draft.remove_member(0),
         lambda draft: draft.hand(np.array([0], dtype=np.int32), int(1 - draft.owned.holder[0])),
         lambda draft: draft.free(np.array([0], dtype=np.int32)),
         lambda draft: draft.own_asked().add(0),
         lambda draft: draft.sessions.offer(0, offered=True, apart=True),
     ],
-    ids=["update", "unseat", "hand", "free", "ask", "apart"],
+    ids=["update", "remove", "hand", "free", "ask", "apart"],
 )
 def test_what_is_written_in_place_is_a_change(change: Callable[[Draft], object]) -> None:
     """Members, vectors of holders, the members that are asked, and those that heartbeat apart."""
