@@ -38,7 +38,7 @@ def played(told: dict) -> History:
 
 
 def test_a_task_that_is_being_given_up() -> None:
-    """It names who was asked, since when, for whom, and when the coordinator gives up."""
+    """It names the member that was asked, since when, the next owner, and when the wait ends."""
     record = orders()
     asked = replace(record.members[0], deadline_ms=BEGIN_MS + 60_000)
     record = replace(record, members=(asked, record.members[1]))
@@ -50,7 +50,7 @@ def test_a_task_that_is_being_given_up() -> None:
 
 
 def test_a_task_that_runs_where_it_belongs() -> None:
-    """It runs, and on whom."""
+    """The task runs, and the sentence names the member."""
     assert why(orders()).sentence(2) == "0_2 runs on W2"
 
 

@@ -113,7 +113,7 @@ def test_a_batch_does_not_wait() -> None:
 
 
 def test_members_of_today_get_the_answer_of_yesterday() -> None:
-    """Who left has no task, who came waits for the next generation, which follows at once."""
+    """A member that left has no task; a new one waits for the next generation, which follows."""
     desk = Desk()
     story = started(desk)
     assert told(story.at(100).take(leave("W1"), join("W3"))) == {"W3": ""}
