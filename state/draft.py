@@ -402,11 +402,14 @@ class Draft:
 
     # ---------------------------------------------------------------------------------- done
 
-    def finished(self) -> Group:
-        """The immutable group of this draft, which shares its arrays from now on."""
+    def finished(self, *, changed: bool) -> Group:
+        """The immutable group of this draft, which shares its arrays from now on.
+
+        `changed`: whether the draft is; then the group is this coordinator's.
+        """
         self._shared = (self.owned.holder, self.owned.revoking)
         self.recovery.asked = frozenset(self.recovery.asked)
-        epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
+        epoch = self.coordinator_epoch if changed else self.group.coordinator_epoch
         carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
         return replace(
             self.group,

@@ -178,7 +178,7 @@ class Liveness:
     @property
     def is_apart(self) -> bool:
         """Whether a member heartbeats apart."""
-        return bool(self.apart.any())
+        return bool(np.bitwise_or.reduce(self.flags) & APART)
 
     def is_listened_to(self, timeout_ms: int) -> bool:
         """Whether a clock has listened within two sessions of this length."""
@@ -195,8 +195,7 @@ class Liveness:
 
     def has_same_apart(self, other: Liveness) -> bool:
         """Whether the members of the same slots heartbeat apart."""
-        flags, others = self.flags.tobytes(), other.flags.tobytes()
-        return flags == others or bool(np.array_equal(self.apart, other.apart))
+        return (self.flags & APART).tobytes() == (other.flags & APART).tobytes()
 
     def offer(self, slot: int, offered: bool, apart: bool) -> None:
         """Note whether a member can heartbeat apart, and whether it is told to."""

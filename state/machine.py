@@ -114,7 +114,7 @@ def advance(
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
     changed = draft.changed
-    done = draft.finished()
+    done = draft.finished(changed=changed)
     names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
     if names is not None:
         records.insert(0, names)  # before the first record that refers to it
@@ -130,7 +130,7 @@ def _take_deferred(draft: Draft) -> GroupSnapshot | None:
     """Apply a deferred outcome; returns the snapshot of the generation it completes."""
     if not placement.take_deferred(draft) or deadlines.is_pending(draft) or draft.was_aside:
         return None
-    return draft.finished().snapshot()
+    return draft.finished(changed=True).snapshot()
 
 
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
@@ -291,7 +291,7 @@ def _settle(draft: Draft) -> None:
     if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
         draft.cause = _without_waits(draft)
         placement.place(draft)
-    if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
+    if not (draft.answer or draft.touched or draft.acknowledged or draft.changed):
         return
     member_records.write(draft, reconcile.settle(draft))
     draft.acknowledged.clear()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -210,14 +209,6 @@ class History:
     def round_of(self, generation: int) -> Round | None:
         """A generation that is kept; None if it is not."""
         return next((r for r in reversed(self.rounds) if r.generation == generation), None)
-
-    def rounds_of(self, generations: Sequence[int]) -> Iterator[tuple[Round, GroupSnapshot]]:
-        """Generations with their newest records, oldest first."""
-        wanted = set(generations)
-        for each in list(self.rounds):
-            moment = self.moment(each.last) if each.generation in wanted else None
-            if moment is not None:
-                yield each, self.snapshot(moment)
 
     def moved_since(self, since_ms: int) -> int:
         """How many actives went from one member to another since then."""

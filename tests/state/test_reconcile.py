@@ -90,7 +90,7 @@ def ours(members: list[Stand], target_epoch: int) -> list[Stand]:
 
             reports.acknowledge(draft, slot)
     member_records.write(draft, reconcile.settle(draft))
-    group = draft.finished()
+    group = draft.finished(changed=draft.changed)
     invariants.check(group)
     return [_stand(group, slot, members[slot]) for slot in range(len(members))]
 
