@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from muster.doctor import job as doctor_job
 from muster.doctor.claim import is_news
-from muster.doctor.facts import Claim, Facts, Heard, Sung
+from muster.doctor.facts import CanaryAnswer, Claim, Facts, Heard
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
@@ -58,7 +58,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         else:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}
-    canary: Sung | None = None
+    canary: CanaryAnswer | None = None
     published_ms = max(answered.values(), default=0)
     signs: dict[str, Signed] = {}
     alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda alarm: alarm[1])
@@ -100,11 +100,11 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     )
 
 
-def _sung(wakeup: WakeUp, at_ms: int) -> Sung | None:
+def _sung(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:
     mark = wakeup.published
     if wakeup.at_ms is None or mark is None:
         return None
-    return Sung(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
+    return CanaryAnswer(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
 
 
 def _records(
