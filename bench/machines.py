@@ -29,7 +29,7 @@ from muster.protocol.keys import key_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
-from muster.worker.clock import boottime_ms
+from muster.worker.boottime import boottime_ms
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import (
     Acknowledged,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from muster.streams import session, sink
+from muster.streams import sink, spark_session
 from muster.streams.config import job_config
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
     """Copy a topic to another until the process is killed."""
     config = job_config(checkpoint=checkpoint, bootstrap=bootstrap)
-    spark, _ = session.start(config)
+    spark, _ = spark_session.start(config)
     options = {
         "kafka.fetch.max.wait.ms": "1",
         "subscribe": source,

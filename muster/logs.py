@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from muster.kafka.log_filter import Repeats
+from muster.kafka.log_filter import RepeatFilter
 from muster.kafka.settings import HIDDEN, is_secret
 
 FORMATS = ("console", "json")
@@ -32,7 +32,7 @@ _NO_NEWS = (
     "Coordinator load in progress: retrying",
 )
 KAFKA.addFilter(lambda record: not any(text in record.getMessage() for text in _NO_NEWS))
-KAFKA.addFilter(Repeats())
+KAFKA.addFilter(RepeatFilter())
 
 _LEVELS = {
     # At INFO these log every batch, request or connection.

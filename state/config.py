@@ -41,7 +41,7 @@ def configure(draft: Draft, event: GroupConfig) -> None:
     """Apply a config; a deleted group becomes alive again."""
     if draft.dead:
         draft.dead, draft.cause = False, ""
-    draft.changed = True
+    draft.publishes_again = True  # the operator sees that the config was read
     _catch_up(draft, event)
     if event.assignor != draft.assignor:
         draft.causes.add(f"assignor {draft.assignor} → {event.assignor}")
@@ -92,25 +92,25 @@ def _set(draft: Draft, settings: Settings) -> None:
 
 def reweigh(draft: Draft, table: TaskTable) -> None:
     """Replace the task table by one with the same tasks, whose weights or racks differ."""
-    draft.table, draft.changed = table, True
+    draft.table = table
 
 
-def declare(draft: Draft, table: TaskTable, *, told: bool = False) -> None:
+def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
     """Replace the task table: renumber the tasks that stay, make orphans of those that leave.
 
     Args:
         draft: the group.
         table: the new tasks.
-        told: the causes say already what was added and removed.
+        explained: the causes say already what was added and removed.
     """
     old = draft.table
     new_index = _new_indexes(old, table)
     kept = new_index[new_index != NO_MEMBER]
     added, removed = len(table) - len(kept), len(old) - len(kept)
     for number, what in ((added, "added"), (removed, "removed")):
-        if number and not told:
+        if number and not explained:
             draft.causes.add(f"{count_of(number, 'task')} {what}")
-    if not added and not removed and not told:
+    if not added and not removed and not explained:
         draft.causes.add("tasks declared anew")
     orphans = {
         *draft.owned.orphans,

@@ -88,7 +88,7 @@ def prove(draft: Draft, tick: Tick) -> None:
         return
     recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
-        draft.changed = True
+        draft.publishes_again = True
         draft.sessions.wake_ms = LONG_AGO
         return
     if tick.published == draft.sessions.published_mark and draft.sessions.is_apart:

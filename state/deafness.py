@@ -1,18 +1,15 @@
 """Deaf members: they go on joining, and show no sign that they read what they are answered.
 
-A worker whose reader hangs stops its tasks when its lease ends, and then repeats its join until it
-is answered. Its joins arrive and renew its session, so it would keep its share of the tasks for
-ever, and no member would run them.
+A worker whose reader hangs stops its tasks when its lease ends, then repeats its join for ever. Its
+joins renew its session, so it would keep its tasks, and no member would run them.
 
-A heartbeat or a report shows that a member has read a record: it cannot be written without one. So
-a member that repeats its join has a demand until one of them comes (`UNREAD`). Its time begins, as
-that of every demand, with the proof that the member could have read it, and is the longer of the
-session and the rebalance timeout. A member that reads writes a heartbeat within a session, or it
-would expire. Until the sign has come, other demands of the member do not begin the time again.
-
-After that time the member is fenced and is deaf (`DEAF`). Its joins free nothing: they may be older
-than an answer that it has read. A session later its tasks are free. It stays a member while it goes
-on joining, and placements leave it out until a heartbeat or a report comes.
+- `UNREAD`: a member that repeats its join must show that it reads, by a heartbeat or a report,
+  which it cannot write without having read a record. It has the longer of the session and the
+  rebalance timeout, from the proof that it could have read its answer. Further demands do not
+  begin that time again.
+- `DEAF`: after that time it is fenced. Its joins free nothing, since they may be older than an
+  answer that it has read. A session later its tasks are free. It stays a member, which placements
+  leave out until a heartbeat or a report comes.
 """
 
 from __future__ import annotations

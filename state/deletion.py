@@ -27,7 +27,7 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     """Mark the group as deleted; no effect if it already is."""
     if draft.dead:
         return
-    draft.dead = draft.changed = True
+    draft.dead = True
     draft.cause = group_deleted(event.group, event.origin)
     draft.sources = draft.found = ()
     config.declare(draft, TaskTable(()))
@@ -48,14 +48,16 @@ def wind_up(draft: Draft) -> None:
     owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
     for slot in [slot for slot in draft.roster.slots if slot not in owing]:
         if not draft.sessions.flags[slot] & FENCED:
-            _dismiss(draft, draft.unseat(slot))
+            _dismiss(draft, draft.remove_member(slot))
     draft.drop_gone()
     member_records.write(draft, slots)
     draft.acknowledged.clear()
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
         # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
-        draft.roster, draft.gone, draft.sessions = Roster(), set(), draft.sessions.emptied()
+        draft.gone, draft.sessions = set(), draft.sessions.emptied()
+        if draft.roster.by_slot:
+            draft.roster = Roster()
 
 
 def _dismiss(draft: Draft, member: Member) -> None:

@@ -27,30 +27,28 @@ def take(draft: Draft, event: TopicsFound) -> None:
 
 def configured(draft: Draft, event: GroupConfig) -> None:
     """Take in the tasks and sources of a config; what was found for a source stays."""
-    if event.sources != draft.sources:
-        draft.sources, draft.changed = event.sources, True
+    draft.sources = event.sources
     _declare(draft, event.tasks, fitting(event.tasks, event.sources, draft.found))
 
 
 def _declare(draft: Draft, tasks: Sequence[Unit], found: tuple[Found, ...]) -> None:
     before = _units(draft.found)
-    if found != draft.found:
-        draft.found, draft.changed = found, True
+    draft.found = found
     table = TaskTable(together(tasks, found))
     if table == draft.table:
         return
     after = _units(found)
-    told = _told(before, after)
+    changes = _changes(before, after)
     if _sizes(table.units) == _sizes(draft.table.units):
         # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
         config.reweigh(draft, table)
-        for text in told or ["tasks declared anew"]:
-            (draft.possible_causes if told else draft.causes).add(text)
+        for text in changes or ["tasks declared anew"]:
+            (draft.possible_causes if changes else draft.causes).add(text)
         return
-    is_all_told = _sizes(_rest(table.units, after)) == _sizes(_rest(draft.table.units, before))
-    for text in told:
+    is_all_explained = _sizes(_rest(table.units, after)) == _sizes(_rest(draft.table.units, before))
+    for text in changes:
         draft.causes.add(text)
-    config.declare(draft, table, told=bool(told) and is_all_told)
+    config.declare(draft, table, explained=bool(changes) and is_all_explained)
 
 
 def _units(found: Sequence[Found]) -> dict[str, Subtopology]:
@@ -69,7 +67,7 @@ def _sizes(units: Sequence[Unit]) -> list[tuple[str, bool, int, bool]]:
     )
 
 
-def _told(before: dict[str, Subtopology], after: dict[str, Subtopology]) -> list[str]:
+def _changes(before: dict[str, Subtopology], after: dict[str, Subtopology]) -> list[str]:
     """What has changed, in words: "orders grew 12 → 24"."""
     texts: list[str] = []
     both = sorted(before.keys() & after.keys())

@@ -6,8 +6,9 @@ them. The draft also collects what only this batch knows: records to write, free
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ from muster.state.outcome import Aside
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
+    Copies,
+    Lags,
     Orphan,
     Ownership,
     codes,
@@ -57,6 +60,16 @@ _CARRIED = (
     *("sources", "found"),
 )
 _PARTS = ("owned", "target", "timers", "recovery")
+_PUBLISHED = attrgetter(
+    *("generation", "cause", "assignor", "settings", "table", "drains", "dead", "sources", "found"),
+    *("target.generation", "target.placed_ms", "target.moves", "target.memory"),
+    *("target.active", "target.destination", "recovery.asked"),
+    *("timers.followup_ms", "timers.delay_until_ms", "timers.drain_until_ms"),
+    *("owned.holder", "owned.revoking", "owned.copies", "owned.ready", "owned.lags"),
+    *("owned.duplicate", "owned.orphans"),
+)
+"""What `Group.snapshot` reads apart from the members and the liveness, and the tasks that a member
+must give up although they are not in the table or not its own."""
 
 
 class Draft:
@@ -78,7 +91,8 @@ class Draft:
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch.
         newest: origin of the newest event of this batch.
-        changed: whether anything but liveness changed.
+        asks_members: a new coordinator takes its first batch of a group that was read back.
+        publishes_again: the record is published even if nothing in it changed.
     """
 
     id: GroupId
@@ -124,12 +138,27 @@ class Draft:
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
-        self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
+        is_new = coordinator_epoch != group.coordinator_epoch
+        self.asks_members = self.publishes_again = is_new and bool(group.recovery.asked)
+        self._before = _PUBLISHED(group)
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
         self._orphans: tuple[Orphan, ...] = ()
         self._orphans_by_slot: dict[int, list[Orphan]] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but liveness differs from the group before the batch, or is due again.
+
+        It is computed from the values, so code that sets one need not note that it did.
+        """
+        if self.publishes_again or self.roster.is_changed:
+            return True
+        if not self.sessions.has_same_apart(self.group.sessions):
+            return True
+        values, before = _PUBLISHED(self), self._before
+        return not all(map(is_, values, before)) and any(map(_differ, values, before))
 
     # ------------------------------------------------------------------------------- members
 
@@ -141,7 +170,6 @@ class Draft:
         """Change fields of a member."""
         member = replace(self.member(slot), **changes)  # type: ignore[arg-type]  # by name
         self.roster.put(member)
-        self.changed = True
         return member
 
     def free_slot(self) -> int:
@@ -151,15 +179,14 @@ class Draft:
             self.sessions.grow(max(16, 2 * (slot + 1)))
         return slot
 
-    def seat(self, member: Member) -> None:
+    def add_member(self, member: Member) -> None:
         """Add a member in its slot, which must be free."""
-        self.roster.seat(member)
-        self.sessions.seat(member.slot, member.session_timeout_ms)
-        self.changed = True
+        self.roster.add(member)
+        self.sessions.start(member.slot, member.session_timeout_ms)
 
-    def unseat(self, slot: int) -> Member:
+    def remove_member(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
-        member = self.roster.unseat(slot)
+        member = self.roster.remove(slot)
         self.sessions.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
@@ -168,19 +195,16 @@ class Draft:
         self.timers.drain_until_ms = {
             s: at for s, at in self.timers.drain_until_ms.items() if s != slot
         }
-        self.changed = True
         return member
 
     def rename(self, slot: int, member: Member) -> None:
         """Give a member's slot to another process, with the same or another member id."""
         self.roster.rename(slot, member)
-        self.changed = True
 
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
             self.own_asked().discard(slot)
-            self.changed = True
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
                 # The newest records are questions without tasks.
@@ -378,11 +402,14 @@ class Draft:
 
     # ---------------------------------------------------------------------------------- done
 
-    def finished(self) -> Group:
-        """The immutable group of this draft, which shares its arrays from now on."""
+    def finished(self, *, changed: bool) -> Group:
+        """The immutable group of this draft, which shares its arrays from now on.
+
+        `changed`: whether the draft is; then the group is this coordinator's.
+        """
         self._shared = (self.owned.holder, self.owned.revoking)
         self.recovery.asked = frozenset(self.recovery.asked)
-        epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
+        epoch = self.coordinator_epoch if changed else self.group.coordinator_epoch
         carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
         return replace(
             self.group,
@@ -391,6 +418,19 @@ class Draft:
             roster=self.roster,
             sessions=self.sessions,
         )
+
+
+def _differ(one: Any, other: Any) -> bool:  # noqa: ANN401  # values of one attribute
+    """Whether two values differ; most are one object."""
+    if one is other:
+        return False
+    if isinstance(one, np.ndarray):
+        return not np.array_equal(one, other)
+    if isinstance(one, Copies | Lags):
+        return any(map(_differ, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() != other.keys() or any(_differ(one[key], other[key]) for key in one)
+    return bool(one != other)
 
 
 def _without(pairs: Codes, gone: BoolArray) -> Codes:

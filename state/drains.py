@@ -38,7 +38,7 @@ def order(draft: Draft, event: Drain) -> None:
             return
         _set(draft, others)
         return
-    draft.changed = True  # publish a record, so that the operator sees that the order was read
+    draft.publishes_again = True  # the operator sees that the order was read
     _set(draft, _without(draft, draft.member(slot)))
     if draft.member(slot).draining == event.on:
         return
@@ -121,9 +121,7 @@ def _set(draft: Draft, drains: list[KeptDrain]) -> None:
     gone = [drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now)]
     gone.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
     kept = tuple(sorted([*of_members, *gone[:KEPT_MAX]], key=lambda drain: drain.member))
-    if kept != draft.drains:
-        draft.drains = kept
-        draft.changed = True
+    draft.drains = kept
 
 
 def _holds(draft: Draft, slot: int) -> bool:

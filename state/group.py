@@ -23,7 +23,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settin
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import digests, outcome
-from muster.state.liveness import APART, MUTE, Liveness
+from muster.state.liveness import MUTE, Liveness
 from muster.state.outcome import Outcome
 from muster.state.ownership import (
     COPY_ROLES,
@@ -221,7 +221,7 @@ class Group:
         sessions.listened_ms = record.clock_ms if record.apart else 0
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
-            sessions.seat(member.slot, member.session_timeout_ms)
+            sessions.start(member.slot, member.session_timeout_ms)
             sessions.flags[member.slot] = MUTE if member.away else 0
         for slot in record.apart:
             sessions.offer(slot, offered=True, apart=True)
@@ -306,7 +306,7 @@ class Group:
             generation_ms=target.placed_ms,
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
-            apart=tuple(np.flatnonzero(sessions.flags & APART).tolist()),
+            apart=tuple(np.flatnonzero(sessions.apart).tolist()),
             drains=self.drains,
             sources=self.sources,
             found=self.found,

@@ -51,7 +51,6 @@ def tell(draft: Draft, tick: Tick) -> None:
     if slots:
         flags[slots] |= APART
         draft.answer.update(slots)
-        draft.changed = True  # the group's record says which members heartbeat apart
 
 
 def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
@@ -83,8 +82,8 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
 
 def _slots_of(roster: Roster, members: tuple[str, ...]) -> NDArray[np.intp]:
     """The slot of each member; -1 = it is no member."""
-    found = (roster.by_id.get(member, -1) for member in members)
-    return np.fromiter(found, dtype=np.intp, count=len(members))
+    slots = (roster.by_id.get(member, -1) for member in members)
+    return np.fromiter(slots, dtype=np.intp, count=len(members))
 
 
 def beat(

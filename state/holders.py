@@ -41,12 +41,12 @@ class Holders:
         if self._order is None:
             self._sort(holder)
         assert self._order is not None
-        found = self._order[0:0]
+        held = self._order[0:0]
         if slot + 1 < len(self._starts):
-            found = self._order[self._starts[slot] : self._starts[slot + 1]]
+            held = self._order[self._starts[slot] : self._starts[slot + 1]]
         if slot in self._gained:
-            found = np.unique(np.concatenate((found, *self._gained[slot])))
-        mine: IntArray = found[holder[found] == slot]
+            held = np.unique(np.concatenate((held, *self._gained[slot])))
+        mine: IntArray = held[holder[held] == slot]
         return mine
 
     def gain(self, slot: int, tasks: IntArray) -> None:

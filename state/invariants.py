@@ -96,8 +96,8 @@ def _members_are_listed_once(group: Group) -> None:
         group,
         "by_instance has every static member",
     )
-    seated = set(np.flatnonzero(group.sessions.timeout_ms > 0).tolist())
-    _require(seated == taken, group, "every member, and no other slot, has a session")
+    in_session = set(np.flatnonzero(group.sessions.timeout_ms > 0).tolist())
+    _require(in_session == taken, group, "every member, and no other slot, has a session")
     agree = group.roster.columns.agree_with(group.roster.by_slot)
     _require(agree, group, "the columns have the members' fields")
 

@@ -119,7 +119,6 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
         np.concatenate((known.offsets[stays], offsets[new]))[order],
         np.concatenate((known.reported_ms[stays], np.full(int(new.sum()), at_ms)))[order],
     )
-    draft.changed = True
     near = np.setdiff1d(pair[new & (offsets <= limit)], before, assume_unique=True)
     late = pair[new & (offsets > limit) & ~(has_old & (old > limit))]
     _promote(draft, near, late)
@@ -143,7 +142,6 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
     overtaken = np.isin(draft.owned.lags.pair, news, assume_unique=True)
     overtaken &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     draft.owned.lags = draft.owned.lags.where(~overtaken)
-    draft.changed = True
     near = np.setdiff1d(news, before, assume_unique=True)
     _promote(draft, near, near[:0])
 
@@ -160,7 +158,6 @@ def forget(draft: Draft, slot: int) -> None:
     draft.owned.ready = draft.owned.ready[slot_of(draft.owned.ready) != slot]
     others = slot_of(draft.owned.lags.pair) != slot
     draft.owned.lags = draft.owned.lags.where(others)
-    draft.changed = True
 
 
 def caught_up(draft: Draft) -> Codes:
@@ -307,7 +304,6 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     reported_ms = np.where(begun, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
     stays = ~freed | np.isin(draft.owned.lags.pair, runs, assume_unique=True)
     draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(stays)
-    draft.changed |= bool(begun.any() or not stays.all())
 
 
 def _running(group: Group | Draft) -> Codes:

@@ -145,7 +145,7 @@ class Liveness:
             more = np.zeros(missing, dtype=kind)
             setattr(self, name, np.concatenate((getattr(self, name), more)))
 
-    def seat(self, slot: int, timeout_ms: int) -> None:
+    def start(self, slot: int, timeout_ms: int) -> None:
         """Start a session for a new member in the slot."""
         self.last_ms[slot] = self.sign_ms
         self.timeout_ms[slot] = timeout_ms
@@ -156,7 +156,7 @@ class Liveness:
 
     def clear(self, slot: int) -> None:
         """Free the slot."""
-        self.seat(slot, 0)
+        self.start(slot, 0)
 
     def hear(self, slot: int) -> None:
         """Note a sign of life that is not a heartbeat."""
@@ -170,9 +170,15 @@ class Liveness:
         self._earliest_ms = None
 
     @property
+    def apart(self) -> NDArray[np.bool_]:
+        """bool[slots]: members that heartbeat apart."""
+        apart: NDArray[np.bool_] = (self.flags & APART) != 0
+        return apart
+
+    @property
     def is_apart(self) -> bool:
         """Whether a member heartbeats apart."""
-        return bool((self.flags & APART).any())
+        return bool(np.bitwise_or.reduce(self.flags) & APART)
 
     def is_listened_to(self, timeout_ms: int) -> bool:
         """Whether a clock has listened within two sessions of this length."""
@@ -186,6 +192,10 @@ class Liveness:
     def sign_of(self, at_ms: int) -> int:
         """Session time of a sign of life of this broker time, while members heartbeat apart."""
         return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
+
+    def has_same_apart(self, other: Liveness) -> bool:
+        """Whether the members of the same slots heartbeat apart."""
+        return (self.flags & APART).tobytes() == (other.flags & APART).tobytes()
 
     def offer(self, slot: int, offered: bool, apart: bool) -> None:
         """Note whether a member can heartbeat apart, and whether it is told to."""
@@ -389,21 +399,21 @@ class Liveness:
             arrays, end = _inflated(data, end, slots)
             at, stored = 0, _STORED
         wake = None if wake_ms < 0 else wake_ms
-        found = cls.new(slots)
+        liveness = cls.new(slots)
         for name, kind in stored:
             width = np.dtype(kind).newbyteorder("<")
             if at + slots * width.itemsize > len(arrays):
                 raise ValueError(f"liveness of {slots} slots is cut short at byte {len(arrays)}")
             read = np.frombuffer(arrays, width, slots, at)
-            setattr(found, name, read.astype(getattr(found, name).dtype))
+            setattr(liveness, name, read.astype(getattr(liveness, name).dtype))
             at += slots * width.itemsize
         if header is _HEADER:
-            found.last_ms = session_ms - found.last_ms
+            liveness.last_ms = session_ms - liveness.last_ms
         clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
         clocks |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
-        found = replace(found, **clocks, wake_ms=wake, published_mark=mark, through=through)
-        return found, end if header is _HEADER else at
+        liveness = replace(liveness, **clocks, wake_ms=wake, published_mark=mark, through=through)
+        return liveness, end if header is _HEADER else at
 
 
 def _inflated(data: bytes, at: int, slots: int) -> tuple[bytes, int]:

@@ -102,10 +102,10 @@ def advance(
     if later is not None:  # it takes the events; this coordinator decides nothing any more
         left = replace(group, recovery=replace(group.recovery, successor=later))
         return Step(left, (), None, changed=False)
-    if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
-        return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    if draft.changed:
+    if draft.asks_members:
         recovery.begin(draft)
+    elif not fresh:
+        return Step(group, (), deadlines.wake_ms(draft), changed=False)
     answered = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
@@ -113,23 +113,24 @@ def advance(
     fencing.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
-    done = draft.finished()
+    changed = draft.changed
+    done = draft.finished(changed=changed)
     names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
     if names is not None:
         records.insert(0, names)  # before the first record that refers to it
-    if draft.changed:
+    if changed:
         if answered is not None and answered.generation != done.generation:
             records.append(answered)  # else its moves and reasons would never be published
         records.append(done.snapshot())
     records += [*clock, *draft.rejected]
-    return Step(done, tuple(records), wake_at_ms, draft.changed)
+    return Step(done, tuple(records), wake_at_ms, changed)
 
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
     """Apply a deferred outcome; returns the snapshot of the generation it completes."""
     if not placement.take_deferred(draft) or deadlines.is_pending(draft) or draft.was_aside:
         return None
-    return draft.finished().snapshot()
+    return draft.finished(changed=True).snapshot()
 
 
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
@@ -288,10 +289,9 @@ def _settle(draft: Draft) -> None:
         _place_nothing(draft)
     draft.due |= draft.target.asked_ms is not None
     if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
-        before, draft.cause = draft.cause, _without_waits(draft)
-        draft.changed |= draft.cause != before
-        draft.changed |= placement.place(draft)
-    if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
+        draft.cause = _without_waits(draft)
+        placement.place(draft)
+    if not (draft.answer or draft.touched or draft.acknowledged or draft.changed):
         return
     member_records.write(draft, reconcile.settle(draft))
     draft.acknowledged.clear()
@@ -319,7 +319,6 @@ def _open_generation(draft: Draft) -> None:
         parts.append(recovery.WAITS)
     draft.cause = "; ".join(filter(None, parts))
     draft.timers.followup_ms = None
-    draft.changed = True
 
 
 def _without_waits(draft: Draft) -> str:

@@ -34,16 +34,16 @@ def join(draft: Draft, event: Join) -> None:
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
         return
-    seat = (
+    slot_in_use = (
         slot if event.instance_id is None else draft.roster.by_instance.get(event.instance_id, slot)
     )
-    if seat is None and draft.dead:
+    if slot_in_use is None and draft.dead:
         draft.fault(event.member, event.incarnation, Fault.GROUP_ID_NOT_FOUND, draft.cause)
         return
-    if seat is None:
+    if slot_in_use is None:
         _admit(draft, event)
         return
-    occupant = draft.member(seat)
+    occupant = draft.member(slot_in_use)
     if occupant.away and occupant.instance_id == event.instance_id:
         _return(draft, occupant, event)
         return
@@ -69,7 +69,7 @@ def _admit(draft: Draft, event: Join) -> None:
         session_timeout_ms=draft.settings.session_timeout_ms,
         **_profile_of(event),
     )
-    draft.seat(member)
+    draft.add_member(member)
     _answer_join(draft, member.slot, event)
     draft.causes.member(causes.JOINED, member.id)
     drains.resume(draft, member.slot)
@@ -171,7 +171,7 @@ def leave(draft: Draft, event: Leave) -> None:
 def remove(draft: Draft, slot: int, why: str) -> None:
     """Remove a member; `why` is a word of `causes`."""
     drains.outlive(draft, slot, expelled=why == causes.EXPIRED)
-    member = draft.unseat(slot)
+    member = draft.remove_member(slot)
     draft.departed.note(slot, member.id, why)
     draft.tombstone(member.id)
     draft.causes.member(why, member.id)

@@ -48,21 +48,17 @@ WARNINGS_MAX = 10
 """At most this many of an assignor's warnings go into the cause."""
 
 
-def place(draft: Draft) -> bool:
-    """Run the assignor for the pending generation; a plug-in's outcome is deferred.
-
-    Returns:
-        Whether anything but liveness changed. While a placement is computed aside nothing does.
-    """
+def place(draft: Draft) -> None:
+    """Run the assignor for the pending generation; a plug-in's outcome is deferred."""
     if draft.aside is not None and is_large(draft):
         _ask_aside(draft, draft.aside)
-        return False
+        return
     outcome = _ask_assignor(draft)
     if draft.assignor in BUILT_IN:
         _apply(draft, outcome)
     else:
         draft.target.deferred = outcome
-    return True
+        draft.publishes_again = True  # so that a replay knows where the batch ended
 
 
 def is_large(draft: Draft) -> bool:
@@ -132,9 +128,7 @@ def could_change(draft: Draft) -> bool:
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
     later = None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
-    if draft.timers.followup_ms != later:
-        draft.timers.followup_ms = later
-        draft.changed = True
+    draft.timers.followup_ms = later
     return False
 
 
@@ -159,7 +153,7 @@ def take_deferred(draft: Draft) -> bool:
         outcome = _of_present(draft, outcome, target.asked_ms)
     _apply(draft, outcome)
     draft.was_aside, target.asked_ms = target.asked_ms is not None, None
-    draft.changed = True
+    draft.publishes_again = True  # as above
     draft.answered = isinstance(outcome, Answer)
     return True
 

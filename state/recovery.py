@@ -1,30 +1,21 @@
-"""Recovery after a lost checkpoint: what a new coordinator must ask before it acts.
+"""Recovery after a lost checkpoint: what a new coordinator asks before it acts.
 
-It asks every member of the snapshot for a report (`Group.recover`), and grants and revokes nothing
-before all have answered. An answer must name the new coordinator: an older report that is read
-again does not show what the old coordinator did afterwards.
+- It asks every member of the snapshot for a report (`Group.recover`), and each member that joins
+  while the group is *unverified*, because the old coordinator may have admitted it. Until all have
+  answered, and while the group is unverified, it places, grants and revokes nothing.
+- An answer must name the coordinator that started the group without a checkpoint
+  (`Recovery.since_epoch`) or a later one. An older report that is read again does not show what the
+  old coordinator did after it.
+- The group is unverified until an old coordinator that still ran has read the later claim: two
+  heartbeat intervals, and at least `NOTICES_MS`, after the first record that was provably written
+  after the start.
+- Where the old coordinator obeys ticks (`is_fenced`), the group is verified with the batch that has
+  the new one's first tick. A coordinator that reads a tick of a later one takes no event of that
+  batch or after it (`successor`), so it admits only members that the new one asks too.
+- The question repeats what the snapshot granted. It grants nothing if the snapshot is *doubtful*:
+  another coordinator claimed after the one that wrote it, and may have given the tasks away.
 
-It also asks each member that joins while the group is unverified, because the old coordinator may
-have admitted it. And it places, grants and revokes nothing in that time, because the old
-coordinator may give a free task to a member that the new one has not heard of yet. That time ends
-two heartbeat intervals, and at least `NOTICES_MS`, after the first record that was provably written
-after the start; by then an old coordinator that still ran has read the later claim.
-
-The question repeats what the snapshot granted, for a member that never read it. It grants nothing
-if another coordinator claimed after the one that wrote the snapshot: that other one may have given
-the tasks away, and the snapshot is of a coordinator that did not know it was superseded.
-
-"New" is the coordinator that started the group without a checkpoint (`Recovery.since_epoch`). One
-that continues from its checkpoint accepts answers to it as its own, because it may process again a
-batch that the other published in part, and must decide alike.
-
-A coordinator that starts without a checkpoint writes a tick for every group, which names it. An
-earlier coordinator that reads such a tick of a group takes no event of that group any more
-(`successor`), not even those of the same batch that lie before the tick. So it can admit only
-members whose joins lie before the tick, and the new coordinator reads all of those and asks them.
-If it knows that the earlier one obeys the tick (`is_fenced`), the group is verified once the batch
-with the tick has been taken in. No time has to pass, and it does not matter how long the earlier
-one was frozen.
+DESIGN.md, "A lost checkpoint", says why.
 """
 
 from __future__ import annotations
@@ -72,7 +63,6 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
     draft.own_asked().add(slot)
     draft.ask(slot)
     draft.sessions.demand(slot)
-    draft.changed = True
 
 
 def raise_floor(draft: Draft) -> None:

@@ -178,7 +178,6 @@ def _release(
         if lost:
             draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in lost)
         draft.touched.add(slot)
-        draft.changed = True
     if not owes_more:
         owes_nothing(draft, slot)
 
@@ -231,7 +230,6 @@ def owes_nothing(draft: Draft, slot: int) -> None:
         draft.sessions.cancel_demand(
             slot
         )  # now: a later event of this batch could pass the deadline
-    draft.changed = True
 
 
 def owing(draft: Draft) -> BoolArray:
@@ -254,7 +252,6 @@ def keep_all(draft: Draft, slot: int) -> None:
         mine = slot_of(copies.going) == slot
         kept = union(copies.kept, copies.going[mine])
         draft.owned.set_copies(role, kept=kept, going=copies.going[~mine])
-    draft.changed = True
 
 
 def claim(draft: Draft, slot: int, holding: Holding) -> None:
@@ -282,8 +279,6 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
             draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
-    if len(holding):
-        draft.changed = True
 
 
 def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:

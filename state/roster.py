@@ -78,6 +78,11 @@ class Roster:
         """A roster that can be changed without a change to this one."""
         return replace(self, _stale=set(self._stale), _is_shared=True, _free=None)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether this copy has been changed."""
+        return not self._is_shared
+
     # ------------------------------------------------------------------------------- changes
 
     def put(self, member: MemberEntry) -> None:
@@ -86,7 +91,7 @@ class Roster:
         self.by_slot[member.slot] = member
         self._stale.add(member.slot)
 
-    def seat(self, member: MemberEntry) -> None:
+    def add(self, member: MemberEntry) -> None:
         """Add a member in its slot, which must be free."""
         self.put(member)
         self.by_id[member.id] = member.slot
@@ -94,7 +99,7 @@ class Roster:
             self.by_instance[member.instance_id] = member.slot
         self.slots.insert(self._place(member.id), member.slot)
 
-    def unseat(self, slot: int) -> MemberEntry:
+    def remove(self, slot: int) -> MemberEntry:
         """Remove a member and return its entry."""
         self._own()
         member = self.member(slot)

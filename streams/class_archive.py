@@ -123,8 +123,8 @@ class ClassArchive:
     def take(self, made: Path) -> None:
         """Put a new archive in its place, and delete the oldest of other versions."""
         made.replace(self.file)
-        found = self._folder.glob(f"{_PREFIX}*{_SUFFIX}")
-        for old in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT:]:
+        archives = self._folder.glob(f"{_PREFIX}*{_SUFFIX}")
+        for old in sorted(archives, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT:]:
             old.unlink(missing_ok=True)
 
 

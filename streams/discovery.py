@@ -67,7 +67,7 @@ class _Group:
         config_at: its place in the order of the log.
         found: the newest record of what was found.
         found_at: its place.
-        told: faults that were logged last, so that each is logged once.
+        logged: faults that were logged last, so that each is logged once.
     """
 
     config: GroupConfig | None = None
@@ -76,7 +76,7 @@ class _Group:
     found_at: tuple[int, int] = (0, -1)
     memories: dict[Source, Memory] = field(default_factory=dict)
     lags: dict[Place, float] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    logged: tuple[str, ...] = ()
 
 
 class Discovery(Loop):
@@ -305,10 +305,9 @@ class Discovery(Loop):
         _log.info("found", group=event.group, topic=topic, tasks=count)
 
     def _tell(self, name: GroupId, group: _Group, faults: list[str]) -> None:
-        told = tuple(faults)
-        if told and told != group.told:
-            _log.warning("discovery", group=name, why="; ".join(told))
-        group.told = told
+        if faults and tuple(faults) != group.logged:
+            _log.warning("discovery", group=name, why="; ".join(faults))
+        group.logged = tuple(faults)
 
     def _complain(self, why: str) -> None:
         _log.warning("discovery", why=self._clients.hidden(why)[:300])

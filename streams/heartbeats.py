@@ -197,11 +197,6 @@ class Heartbeats:
         self._heard -= len(largest.heard)
         largest.heard, largest.has_lost = {}, True
 
-    def has_heard(self, sleeper: Sleeper) -> bool:
-        """Whether members of a group have written since its newest tick."""
-        group = self._groups.get(sleeper)
-        return group is not None and bool(group.heard)
-
     def strangers(self, now_ms: int) -> list[Sleeper]:
         """Groups without a wake-up whose members have written heartbeats for a while."""
         waited = self._strangers.items()

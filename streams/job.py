@@ -45,10 +45,10 @@ from muster.streams import (
     class_archive,
     query,
     recovery,
-    session,
     signs,
     sink,
     source,
+    spark_session,
     standby,
     stopping,
     takeover,
@@ -65,7 +65,7 @@ from muster.streams.checkpoint import (
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
-from muster.streams.observability.progress import Progress
+from muster.streams.observability.spark_reports import Progress
 from muster.streams.observed import Seen
 from muster.streams.processor import GroupProcessor
 
@@ -125,7 +125,7 @@ def _run(config: JobConfig) -> int:
         stop.on_stop += [said.ends, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))
-        spark, archive = session.start(config)
+        spark, archive = spark_session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
@@ -140,13 +140,13 @@ def _run(config: JobConfig) -> int:
             topic_ids.check(checkpoint, config.clients, topics)
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs, found = takeover.claimed(config, said, vigil)
+        epochs, are_fenced = takeover.claimed(config, said, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
         said.runs(epochs)
         vigil.end()
-        processor = _processor(config, checkpoint, epochs, found, partitions)
+        processor = _processor(config, checkpoint, epochs, are_fenced, partitions)
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
@@ -155,11 +155,11 @@ def _run(config: JobConfig) -> int:
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
             seen.runs(clock)
-            stack.enter_context(class_archive.Maker(archive, session.class_path(spark)))
+            stack.enter_context(class_archive.Maker(archive, spark_session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
             query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)
-        if watch.story is not None and not stop.is_told:
+        if watch.story is not None and not stop.is_signalled:
             raise Superseded(watch.story)
         log.info("stopped")
         return DONE
@@ -169,7 +169,7 @@ def _processor(
     config: JobConfig,
     checkpoint: Checkpoint,
     epochs: Mapping[str, int],
-    found: Mapping[str, bool],
+    are_fenced: Mapping[str, bool],
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
     """The operator.
@@ -178,7 +178,7 @@ def _processor(
         config: the job's settings.
         checkpoint: its checkpoint.
         epochs: prefix → epoch of its claim.
-        found: prefix → whether all earlier coordinators obey its ticks.
+        are_fenced: prefix → whether all earlier coordinators obey its ticks.
         partitions: topic → number of partitions.
     """
     now_ms = time.time_ns() // 1_000_000
@@ -186,7 +186,7 @@ def _processor(
     return GroupProcessor(
         *(epochs, partitions, topics, config.rebuild_ms, config.writers),
         unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
-        fenced=fenced.fenced(checkpoint, found),
+        fenced=fenced.fenced(checkpoint, are_fenced),
         signing_keys=config.signing_keys,
         check_share=config.check_share,
         assignors=config.assignors,

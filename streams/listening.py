@@ -75,7 +75,7 @@ class Listener:
         self._oldest: dict[tuple[str, int], int] = {}
         """The first offset that Kafka still has, asked once for each `read` that needs it."""
         self._looked_s = float("-inf")
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._refused: set[str] = set()
         named = {**_SETTINGS, "group.id": f"{next(iter(prefixes), 'muster')}.clock"}
         self._consumer = Consumer(clients.librdkafka(named), logger=KAFKA) if prefixes else None
@@ -133,10 +133,10 @@ class Listener:
         assert self._consumer is not None
         if place not in self._oldest:
             try:
-                found = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=1)
+                ends = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=1)
             except KafkaException:
-                found = None
-            self._oldest[place] = self._next[place] + 1 if found is None else found[0]
+                ends = None
+            self._oldest[place] = self._next[place] + 1 if ends is None else ends[0]
         return self._oldest[place] > self._next[place]
 
     def _look(self, consumer: Consumer) -> None:
@@ -147,14 +147,16 @@ class Listener:
         self._looked_s = now_s
         for topic in self._topics:
             try:
-                found = consumer.list_topics(topic, timeout=1).topics.get(topic)
+                described = consumer.list_topics(topic, timeout=1).topics.get(topic)
             except KafkaException:
                 return
-            count = 0 if found is None or found.error is not None else len(found.partitions)
+            count = (
+                0 if described is None or described.error is not None else len(described.partitions)
+            )
             if count:
                 self._follow(consumer, topic, count)
-            elif topic not in self._told:
-                self._told.add(topic)
+            elif topic not in self._logged:
+                self._logged.add(topic)
                 _log.warning(
                     "members write their heartbeats to membership",
                     why=f"no topic {topic}, or no right to read it",

@@ -21,7 +21,7 @@ from muster.streams.observability.health import Health
 from muster.streams.observability.http import Port
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Observer
-from muster.streams.observability.progress import Progress
+from muster.streams.observability.spark_reports import Progress
 
 _log = structlog.get_logger("muster.streams")
 

@@ -12,10 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from muster.streams import recovery, session, sink, source
+from muster.streams import recovery, sink, source, spark_session
 from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
-from muster.streams.observability.progress import Progress, is_idle
+from muster.streams.observability.spark_reports import Progress, is_idle
 from muster.streams.operator import Operator
 from muster.streams.processor import GroupProcessor
 
@@ -95,12 +95,12 @@ def await_end(
         # Short waits, because Python runs signal handlers only between them.
         while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
             if stop.is_set():
-                session.fall_silent(SparkSession.active())
+                spark_session.fall_silent(SparkSession.active())
                 running.stop()
                 return
             progress.look(running)
             if is_over():
-                with session.quietly(SparkSession.active()):
+                with spark_session.quietly(SparkSession.active()):
                     running.stop()
                 return
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone

@@ -31,19 +31,19 @@ class Stop(threading.Event):
 
     Attributes:
         grace_s: how long the main thread may take to end after a signal, in seconds.
-        is_told: whether a signal has set it.
+        is_signalled: whether a signal has set it.
         on_stop: called in a thread when a signal has set it; each must return at once.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.grace_s = START_GRACE_S
-        self.is_told = False
+        self.is_signalled = False
         self.on_stop: list[Callable[[], object]] = []
 
-    def told(self) -> None:
+    def signalled(self) -> None:
         """A signal asks the job to stop."""
-        self.is_told = True
+        self.is_signalled = True
         self.set()
 
 
@@ -61,8 +61,8 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
     entrance_before = signal.set_wakeup_fd(entrance.fileno(), warn_on_full_buffer=False)
 
     def watch() -> None:
-        if _is_told_to_stop(pipe):
-            stop.told()
+        if _is_signalled(pipe):
+            stop.signalled()
             for call in stop.on_stop:  # not in the handler: it may interrupt one that holds a lock
                 call()
             if not left.wait(stop.grace_s):
@@ -86,10 +86,10 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 def listen(stop: Stop) -> None:
     """Let the signals set the event; call it again after PySpark has set its handler of SIGINT."""
     for number in _STOPPING:
-        signal.signal(number, lambda *_: stop.told())
+        signal.signal(number, lambda *_: stop.signalled())
 
 
-def _is_told_to_stop(pipe: socket.socket) -> bool:
+def _is_signalled(pipe: socket.socket) -> bool:
     """Wait for a signal that stops the job; False = the block has ended without one."""
     while numbers := pipe.recv(64):
         if any(number in numbers for number in _STOPPING):

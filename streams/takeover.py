@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorRole
-from muster.streams import rehearsal, session, signs, standby, stopping
+from muster.streams import rehearsal, signs, spark_session, standby, stopping
 from muster.streams.checkpoint import job_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.config import JobConfig
@@ -49,7 +49,7 @@ def stand_by(
     while not stop.is_set() and not vigil.is_due():
         vigil.over.clear()
         vigil.over.wait(1)
-        if session.has_ended():
+        if spark_session.has_ended():
             raise QueryFailed("the JVM of the standby has ended")
 
 
@@ -75,9 +75,9 @@ def claimed(
         KafkaUnreachable: Kafka did not acknowledge a claim.
     """
     epochs: dict[str, int] = {}
-    found: dict[str, bool] = {}
+    are_fenced: dict[str, bool] = {}
     for prefix in config.prefixes:
         follows = vigil.follows(prefix)
         epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
-        found[prefix] = follows.fences(epochs[prefix])
-    return epochs, found
+        are_fenced[prefix] = follows.fences(epochs[prefix])
+    return epochs, are_fenced

@@ -45,8 +45,8 @@ def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] 
     Raises:
         WrongTopics: the writers stamp the records of some topics.
     """
-    found = dict(_settings(clients, [*topics, *others]))
-    inflating = [topic for topic in sorted(found) if _differs(found[topic], COMPRESSION)]
+    settings = dict(_settings(clients, [*topics, *others]))
+    inflating = [topic for topic in sorted(settings) if _differs(settings[topic], COMPRESSION)]
     if inflating:
         _log.warning(
             "one record can end the job",
@@ -54,7 +54,7 @@ def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] 
             topics=inflating,
             mend=_commands(clients.bootstrap, inflating, COMPRESSION),
         )
-    wrong = [topic for topic in sorted(topics) if _differs(found.get(topic, {}), TIMESTAMPS)]
+    wrong = [topic for topic in sorted(topics) if _differs(settings.get(topic, {}), TIMESTAMPS)]
     if wrong:
         raise WrongTopics(message(clients.bootstrap, wrong))
 

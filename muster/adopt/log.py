@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from muster.adopt.model import Configured, News
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import Repeats
+from muster.kafka.log_filter import RepeatFilter
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
@@ -46,7 +46,7 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")
-log.addFilter(Repeats())
+log.addFilter(RepeatFilter())
 log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 
 Post: TypeAlias = Callable[[News], None]

@@ -14,7 +14,7 @@ from muster.adopt.model import Happening, Jobs, Options, Round, State, Stop, Wat
 from muster.adopt.wire import Line
 from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot
-from muster.worker.clock import boottime_ms
+from muster.worker.boottime import boottime_ms
 
 log = logging.getLogger("muster.adopt")
 

@@ -24,7 +24,7 @@ from muster.published.generations import (
     generations,
     placements,
 )
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.snapshots import (
     Published,
     Shown,
@@ -142,11 +142,11 @@ def _open_ends(
     settings: ClientSettings, prefix: str, records: Sequence[Published], newest: GroupSnapshot
 ) -> list[str]:
     """What the group waits for, one line each, and advice if it has no tasks."""
-    debts = Debts()
+    pending = PendingReleases()
     for published in records:
-        debts.take(published)
+        pending.take(published)
     now_ms = wall_ms()
-    lines = [holdup.text(now_ms) for holdup in debts.holdups(newest)]
+    lines = [holdup.text(now_ms) for holdup in pending.holdups(newest)]
     lines += waits_text(newest).splitlines()
     if newest.state is GroupState.NOT_READY:
         lines.append(no_tasks_beside(newest.group, configured(settings, prefix)))

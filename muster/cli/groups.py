@@ -26,7 +26,7 @@ from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
@@ -68,20 +68,20 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput("groups release: give --group G")
         release(settings, prefix, args.group, key_file(args.signing_keys))
         return 0
-    snapshots, debts = _read(settings, prefix, args.group)
+    snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
     shown = [Shown(s, _heard(settings, prefix, s, args), seen_ms) for s in snapshots]
     if args.format == "json":
         for each in shown:
-            owed = [holdup.as_json(now_ms) for holdup in debts.holdups(each.snapshot)]
+            owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
             print(json_line({**each.as_json(), "owed": owed}))
         return 0
     print(_table(shown, args, now_ms))
     if is_described:
         for paragraph in (
             *quarantines(shown, now_ms),
-            *_waits(shown, debts, now_ms),
+            *_waits(shown, pending, now_ms),
             *drains(shown, now_ms),
             *governed(shown),
         ):
@@ -96,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(
     settings: ClientSettings, prefix: str, group: str | None
-) -> tuple[list[GroupSnapshot], Debts]:
+) -> tuple[list[GroupSnapshot], PendingReleases]:
     """The newest snapshot of one group, or of every group by id, and the releases members owe."""
-    debts, records = Debts(), history(settings, prefix, group)
-    snapshots = newest(debts.noting(records))
+    pending, records = PendingReleases(), history(settings, prefix, group)
+    snapshots = newest(pending.noting(records))
     if group is not None and not snapshots:
         raise no_group(settings, prefix, group)
-    return list(snapshots.values()), debts
+    return list(snapshots.values()), pending
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
@@ -140,11 +140,11 @@ def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str
     return state_table(shown, now_ms)
 
 
-def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
+def _waits(shown: Sequence[Shown], pending: PendingReleases, now_ms: int) -> list[str]:
     """A paragraph for each group with waiting tasks: what they wait for, and which member."""
     texts = []
     for snapshot in (each.snapshot for each in shown):
-        lines = [holdup.text(now_ms) for holdup in debts.holdups(snapshot)]
+        lines = [holdup.text(now_ms) for holdup in pending.holdups(snapshot)]
         lines += waits_text(snapshot).splitlines()
         texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
     return texts

@@ -214,7 +214,7 @@ class _Pages:
             # As it was: the sentences count from the next record, or from now.
             later = history.moment(moment.number + 1)
             now_ms = wall_ms() if later is None else moment.at_ms
-            notes = Why(snapshot, moment.debts, now_ms).notes()
+            notes = Why(snapshot, moment.pending, now_ms).notes()
             return {} if made is None else {**made.whole, "notes": notes}
 
         return JSONResponse(await run_in_threadpool(answer))
@@ -227,10 +227,10 @@ class _Pages:
             later = history.moment(moment.number + 1)
             now_ms = wall_ms() if later is None else moment.at_ms
             task = request.query_params.get("task", "")
-            found = task_json(history, moment, task, now_ms)
-            if found is None:
+            shown = task_json(history, moment, task, now_ms)
+            if shown is None:
                 raise NotFound(f"no task {text(task)!r} in this group")
-            return found
+            return shown
 
         return JSONResponse(await run_in_threadpool(answer))
 
@@ -240,10 +240,10 @@ class _Pages:
         def answer() -> Json:
             _, history, _ = self._moment(request)
             number = _whole(request.query_params.get("generation"), "generation")
-            found = generation_with_moves(history, number, wall_ms())
-            if found is None:
+            shown = generation_with_moves(history, number, wall_ms())
+            if shown is None:
                 raise NotFound(f"generation {number} is not kept any more")
-            return found
+            return shown
 
         return JSONResponse(await run_in_threadpool(answer))
 
@@ -264,9 +264,9 @@ class _Pages:
         """Findings, figures of the job, dead letters; from what the console has read anyway."""
 
         def answer() -> Json:
-            found = self._shown.findings()
+            findings = self._shown.findings()
             return {
-                "findings": {prefix: _as_json(all_) for prefix, all_ in found.items()},
+                "findings": {prefix: _as_json(all_) for prefix, all_ in findings.items()},
                 "letters": {
                     prefix: health.letters_json(self._store.letters(prefix), prefix)
                     for prefix in self._store.prefixes
@@ -338,20 +338,20 @@ class _Pages:
             raise NotFound(f"no group {text(key.group)!r} under the prefix {text(key.prefix)!r}")
         number, at_ms = (request.query_params.get(name) for name in ("number", "at"))
         if number:
-            found = history.moment(_whole(number, "number"))
+            moment = history.moment(_whole(number, "number"))
         elif at_ms:
-            found = history.moment_at(_whole(at_ms, "at"))
+            moment = history.moment_at(_whole(at_ms, "at"))
         else:
-            found = history.moments[-1]
-        if found is None:
+            moment = history.moments[-1]
+        if moment is None:
             raise NotFound("that record is not kept any more")
-        return key, history, found
+        return key, history, moment
 
 
-def _as_json(found: list[Finding]) -> list[Json]:
+def _as_json(findings: list[Finding]) -> list[Json]:
     return [
         {key: text(str(value or ""), 1_000) for key, value in each.as_json().items()}
-        for each in found
+        for each in findings
     ]
 
 

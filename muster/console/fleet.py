@@ -27,33 +27,33 @@ def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
         moment = history.moments[-1] if history.moments else None
         if key.prefix == prefix and history.newest is not None and moment is not None:
             groups[history.newest.group] = (history.newest, moment.at_ms)
-            holdups[history.newest.group] = moment.debts.holdups(history.newest)
+            holdups[history.newest.group] = moment.pending.holdups(history.newest)
     letters = [(letter.at_ms, letter.record) for letter in store.letters(prefix)]
     return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=letters)
 
 
 def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:
     """The doctor's findings on groups and dead letters, by prefix; those that are OK too."""
-    found: dict[str, list[Finding]] = {}
+    by_prefix: dict[str, list[Finding]] = {}
     for prefix in store.prefixes:
         facts = facts_of(store, prefix, now_ms)
-        found[prefix] = [
+        by_prefix[prefix] = [
             *doctor_job.groups(facts, STUCK_MS),
             *doctor_job.rejected(facts, prefix),
         ]
-    return found
+    return by_prefix
 
 
-def rows(store: Store, found: dict[str, list[Finding]], now_ms: int) -> dict[str, Json]:
+def rows(store: Store, findings: dict[str, list[Finding]], now_ms: int) -> dict[str, Json]:
     """A row for each group that was not deleted, by "prefix|group".
 
     Args:
         store: the groups.
-        found: the doctor's findings, by prefix.
+        findings: the doctor's findings, by prefix.
         now_ms: the time to count from, epoch milliseconds.
     """
     wrong: defaultdict[GroupKey, list[Finding]] = defaultdict(list)
-    for prefix, all_of_it in found.items():
+    for prefix, all_of_it in findings.items():
         for finding in all_of_it:
             if finding.check == "group" and finding.level is not Level.OK:
                 wrong[GroupKey(prefix, finding.subject)].append(finding)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from muster.protocol.ids import Role
 from muster.protocol.keys import key_of
 from muster.protocol.records import GroupSnapshot, GroupState, Move
 from muster.protocol.topics import TopicKind
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.snapshots import NO_MEMBER, Published
 
 MOMENTS_MAX = 4_000
@@ -40,14 +39,14 @@ class Moment(NamedTuple):
         at_ms: when it was written, epoch milliseconds.
         generation: the group's generation.
         value: the record's bytes.
-        debts: since when members owe releases at that time.
+        pending: since when members owe releases at that time.
     """
 
     number: int
     at_ms: int
     generation: int
     value: bytes
-    debts: Debts
+    pending: PendingReleases
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class History:
         self.held_bytes = 0
         self.peaks: dict[tuple[int, int], int] = {}
         self._latest: tuple[Moment, GroupSnapshot] | None = None
-        self._debts = Debts()
+        self._pending = PendingReleases()
         self._next = 0
 
     def take(self, record: GroupSnapshot, at_ms: int, value: bytes) -> bool:
@@ -126,8 +125,10 @@ class History:
                 return False
             if self.moments[-1].value == value:
                 return False
-        self._debts.take(Published(record, at_ms))
-        moment = Moment(self._next, at_ms, record.generation, value, self._debts.only(record.group))
+        self._pending.take(Published(record, at_ms))
+        moment = Moment(
+            self._next, at_ms, record.generation, value, self._pending.only(record.group)
+        )
         self._next += 1
         # Pages read without the lock: a reader that sees the moment must find its record.
         self._latest = (moment, record)
@@ -208,14 +209,6 @@ class History:
     def round_of(self, generation: int) -> Round | None:
         """A generation that is kept; None if it is not."""
         return next((r for r in reversed(self.rounds) if r.generation == generation), None)
-
-    def rounds_of(self, generations: Sequence[int]) -> Iterator[tuple[Round, GroupSnapshot]]:
-        """Generations with their newest records, oldest first."""
-        wanted = set(generations)
-        for each in list(self.rounds):
-            moment = self.moment(each.last) if each.generation in wanted else None
-            if moment is not None:
-                yield each, self.snapshot(moment)
 
     def moved_since(self, since_ms: int) -> int:
         """How many actives went from one member to another since then."""

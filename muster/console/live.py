@@ -173,7 +173,7 @@ class GroupStream:
             self._rounds, self._moment = {}, -1
         self._frame = made
         changed |= self._timeline(history, moment)
-        notes = Why(history.snapshot(moment), moment.debts, wall_ms()).notes()
+        notes = Why(history.snapshot(moment), moment.pending, wall_ms()).notes()
         self.counts = bool(notes)
         return self._differs({"gone": False, "notes": notes, **self._shown.status()}, changed)
 

@@ -286,11 +286,11 @@ def commands(group: str, asked: Question, *, is_shadowed: bool = False) -> list[
         plan += ["--config", f"{key}={value}"]
     if asked.assignor:
         plan += ["--assignor", asked.assignor]
-    told = ""
+    tasks_piped = ""
     if asked.weights:
         plan += ["--tasks", "-"]
-        told = f"echo {shlex.quote(json.dumps(asked.tasks, ensure_ascii=False))} | "
-    lines = [] if asked.add or asked.capacity else [told + shlex.join(plan)]
+        tasks_piped = f"echo {shlex.quote(json.dumps(asked.tasks, ensure_ascii=False))} | "
+    lines = [] if asked.add or asked.capacity else [tasks_piped + shlex.join(plan)]
     if is_shadowed:
         return [] if asked.weights else lines  # `muster shadow` takes no tasks: they are Kafka's
     lines += [shlex.join(["muster", "drain", *named, "--member", name]) for name in asked.remove]
@@ -300,7 +300,7 @@ def commands(group: str, asked: Question, *, is_shadowed: bool = False) -> list[
     if asked.weights:
         setting += ["--tasks", "-"]
     if setting:
-        lines.append(told + shlex.join(["muster", "config", "set", *named, *setting]))
+        lines.append(tasks_piped + shlex.join(["muster", "config", "set", *named, *setting]))
     members = [(str(row["id"]), row.get("rack"), row.get("capacity", 1)) for row in asked.add]
     members += [(name, None, number) for name, number in asked.capacity.items()]
     for name, rack, capacity in members:

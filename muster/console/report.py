@@ -162,7 +162,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
         before = made
     assert base is not None
     rounds = [r for r in list(history.rounds) if r.last >= moments[0].number]
-    told = []
+    rows = []
     earlier: GroupSnapshot | None = None
     for each in rounds:
         after = snapshots.get(each.generation)
@@ -172,11 +172,11 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
             row["shown"] = [_move(m, loads, texts) for m in after.moves[:MOVES_MAX]]
             row["left_out"] = max(len(after.moves) - MOVES_MAX, 0)
             earlier = after
-        told.append(row)
+        rows.append(row)
     return {
         "base": base.whole,
         "steps": steps,
-        "rounds": told,
+        "rounds": rows,
         "texts": texts.all,
         "made_ms": made_ms,
     }
@@ -184,7 +184,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
 
 def _said(moment: Moment, snapshot: GroupSnapshot, texts: _Texts) -> Json:
     """What the group waits for at a moment, and the sentences of the tasks that wait."""
-    why = Why(snapshot, moment.debts, moment.at_ms)
+    why = Why(snapshot, moment.pending, moment.at_ms)
     restless = why.restless(SAID_MAX)
     said: Json = {}
     if restless:

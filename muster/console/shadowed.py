@@ -107,15 +107,15 @@ class Shown:
         """
         ours = tuple(f"{prefix}." for prefix in self.store.prefixes)
         led = {key.group for key, _ in self.store.histories() if key.prefix != SHADOWED}
-        found = [
+        names = [
             each.group
             for each in listed
             if each.kind in ASSIGNORS and not each.group.startswith(ours) and each.group not in led
         ]
-        if len(found) > GROUPS_MAX and not self.warned:
+        if len(names) > GROUPS_MAX and not self.warned:
             self.warned = True
-            _log.warning("some of Kafka's groups are left out", groups=len(found), shown=GROUPS_MAX)
-        return found[:GROUPS_MAX]
+            _log.warning("some of Kafka's groups are left out", groups=len(names), shown=GROUPS_MAX)
+        return names[:GROUPS_MAX]
 
     def take(self, seen: Seen) -> None:
         """Take in what was read of a group, if it differs from what was read before."""

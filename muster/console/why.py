@@ -15,7 +15,7 @@ from muster.output import ago
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
-from muster.published.holdups import Debts, Holdup
+from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
 from muster.state.waits import Wait, waits_of
 
@@ -35,18 +35,18 @@ class Why:
 
     Args:
         snapshot: the record.
-        debts: since when members owe releases.
+        pending: since when members owe releases.
         now_ms: the time to count from, epoch milliseconds.
     """
 
-    def __init__(self, snapshot: GroupSnapshot, debts: Debts, now_ms: int) -> None:
+    def __init__(self, snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> None:
         self.snapshot = snapshot
         self.table = TaskTable(snapshot.tasks)
         self.now_ms = now_ms
         self._member: Mapping[int, MemberEntry] = {m.slot: m for m in snapshot.members}
         owing = sum(m.state is MemberState.UNREVOKED for m in snapshot.members)
         self._holdups: Mapping[str, Holdup] = (
-            {h.member: h for h in debts.holdups(snapshot)} if owing <= OWING_MAX else {}
+            {h.member: h for h in pending.holdups(snapshot)} if owing <= OWING_MAX else {}
         )
         self._owing = owing
 
@@ -138,11 +138,11 @@ class Why:
 
     def notes(self) -> list[Json]:
         """What the group waits for, most urgent first: {"level", "text", "task"?}."""
-        found = list(self._notes())
-        rest = len(found) - NOTES_MAX
+        notes = list(self._notes())
+        rest = len(notes) - NOTES_MAX
         if rest > 0:
-            found = [*found[:NOTES_MAX], _note("info", f"and {rest} more")]
-        return found
+            notes = [*notes[:NOTES_MAX], _note("info", f"and {rest} more")]
+        return notes
 
     def _notes(self) -> Iterator[Json]:
         s, now_ms = self.snapshot, self.now_ms
@@ -194,7 +194,7 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
     members before and after each.
     """
     snapshot = history.snapshot(moment)
-    why = Why(snapshot, moment.debts, now_ms)
+    why = Why(snapshot, moment.pending, now_ms)
     index = why.table.index(task) if task else None
     if index is None:
         return None
@@ -230,10 +230,10 @@ def _copies_of(why: Why, index: int, lags: Mapping[tuple[int, int], int]) -> Ite
 
 
 def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
-    found: list[Json] = []
+    moves: list[Json] = []
     rounds = [r for r in list(history.rounds) if r.first <= moment.number and r.moves]
     for each in reversed(rounds[-LOOKED_THROUGH_MAX:]):
-        if len(found) >= MOVES_SHOWN:
+        if len(moves) >= MOVES_SHOWN:
             break
         last = history.moment(min(each.last, moment.number))
         if last is None:
@@ -243,8 +243,8 @@ def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
         if mine:
             before = history.moment(each.first - 1)
             loads = Loads(None if before is None else history.snapshot(before), snapshot)
-            found += [move_json(each, move, loads) for move in mine]
-    return found[:MOVES_SHOWN]
+            moves += [move_json(each, move, loads) for move in mine]
+    return moves[:MOVES_SHOWN]
 
 
 class Loads:

@@ -124,8 +124,8 @@ def _together(
         fault = f"co-partitioned topics that are not there: {', '.join(missing) or source.pattern}"
         return [], [fault]
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        return [*old.values()], [f"co-partitioned topics need as many partitions each: {told}"]
+        counted = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        return [*old.values()], [f"co-partitioned topics need as many partitions each: {counted}"]
     return [_unit(source, source.unit, [*topics.values()])], []
 
 

@@ -78,16 +78,16 @@ def offsets(admin: AdminClient, places: Iterable[Place], spec: OffsetSpec) -> di
     asked = {TopicPartition(*place): spec for place in places}
     if not asked:
         return {}
-    found: dict[Place, int] = {}
+    offset_of: dict[Place, int] = {}
     failure: Exception | None = None
     for part, answer in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
         try:
-            found[part.topic, part.partition] = answer.result(TIMEOUT_S + 1).offset
+            offset_of[part.topic, part.partition] = answer.result(TIMEOUT_S + 1).offset
         except Exception as error:  # KafkaException, or the future's own
             failure = error
-    if failure is not None and not found:
+    if failure is not None and not offset_of:
         raise failure
-    return found
+    return offset_of
 
 
 def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
@@ -102,7 +102,7 @@ def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
         wanted.setdefault(topic, []).append(number)
     if not wanted:
         return {}
-    found: dict[Place, int] = {}
+    size_of: dict[Place, int] = {}
     with connected(clients) as client:
         answers: list[Any] = client.describe_log_dirs(wanted)
     for broker in answers:
@@ -110,10 +110,10 @@ def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
             for topic in folder["topics"]:
                 for part in topic["partitions"]:
                     place = (topic["name"], part["partition_index"])
-                    found[place] = max(found.get(place, 0), part["partition_size"])
-    if not found:
+                    size_of[place] = max(size_of.get(place, 0), part["partition_size"])
+    if not size_of:
         raise Refused("no broker tells the sizes of logs: this login needs DESCRIBE on the cluster")
-    return found
+    return size_of
 
 
 def measured(

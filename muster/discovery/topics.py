@@ -54,7 +54,7 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
     if not wanted:
         return {}
     answers = admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
-    found: dict[str, Topic] = {}
+    topics: dict[str, Topic] = {}
     for name, answer in answers.items():
         try:
             described = answer.result(TIMEOUT_S + 1)
@@ -65,7 +65,7 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
         partitions = sorted(described.partitions, key=lambda each: each.id)
         if [each.id for each in partitions] != list(range(len(partitions))):
             continue  # Kafka is still making it, or adding partitions
-        found[name] = Topic(
+        topics[name] = Topic(
             name=name,
             id=str(described.topic_id),
             replica_racks=tuple(
@@ -76,7 +76,7 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
                 each.leader.rack or None if each.leader is not None else None for each in partitions
             ),
         )
-    return found
+    return topics
 
 
 def names(admin: AdminClient) -> list[str]:

@@ -44,7 +44,7 @@ class Heard:
     joined: frozenset[str] = frozenset()
 
 
-class Sung(NamedTuple):
+class CanaryAnswer(NamedTuple):
     """The newest answer to an event of the coordinator's own (`streams.canary`).
 
     Attributes:
@@ -89,7 +89,7 @@ class Facts:
     published_ms: int = 0
     read_ms: int = 0
     holdups: Mapping[GroupId, tuple[Holdup, ...]] = field(default_factory=dict)
-    canary: Sung | None = None
+    canary: CanaryAnswer | None = None
     signs: Sequence[Signed] = ()
 
     def ago(self, at_ms: int) -> str:

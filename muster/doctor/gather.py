@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from muster.doctor import job as doctor_job
 from muster.doctor.claim import is_news
-from muster.doctor.facts import Claim, Facts, Heard, Sung
+from muster.doctor.facts import CanaryAnswer, Claim, Facts, Heard
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
@@ -26,7 +26,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.seen import Signed
 from muster.published.snapshots import history
 from muster.streams.canary import GROUP as CANARY
@@ -45,9 +45,9 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
     answered: dict[GroupId, int] = {}
     writes: list[tuple[int, int]] = []
-    debts = Debts()
+    pending = PendingReleases()
     for published in history(settings, prefix, None):
-        debts.take(published)
+        pending.take(published)
         record = published.record
         answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
@@ -58,7 +58,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         else:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}
-    canary: Sung | None = None
+    canary: CanaryAnswer | None = None
     published_ms = max(answered.values(), default=0)
     signs: dict[str, Signed] = {}
     alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda alarm: alarm[1])
@@ -93,18 +93,18 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         wakeups=wakeups,
         heard=heard,
         rejected=rejected,
-        holdups={group: debts.holdups(snapshot) for group, (snapshot, _) in groups.items()},
+        holdups={group: pending.holdups(snapshot) for group, (snapshot, _) in groups.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
         canary=canary,
         signs=[*signs.values()],
     )
 
 
-def _sung(wakeup: WakeUp, at_ms: int) -> Sung | None:
+def _sung(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:
     mark = wakeup.published
     if wakeup.at_ms is None or mark is None:
         return None
-    return Sung(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
+    return CanaryAnswer(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
 
 
 def _records(

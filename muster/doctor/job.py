@@ -94,7 +94,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
         awake = "1 group" if len(facts.wakeups) == 1 else f"{len(facts.wakeups)} groups"
         what = f"answers; {awake} with members, no wake-up is overdue"
         yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
-    elif joined or _sings(facts):
+    elif joined or _canary_answers(facts):
         yield Finding("job", prefix, Level.OK, "answers")
     else:
         what = "no group has members, so nothing tells whether it works"
@@ -121,7 +121,7 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
         return  # it writes none, or none has been answered yet
     took_ms = max(sung.answer_ms - sung.event_ms, 0)
     what = f"an event of its own was answered in {took_ms} ms, {facts.ago(sung.answer_ms)} ago"
-    if not _sings(facts):
+    if not _canary_answers(facts):
         yield Finding(
             "canary",
             prefix,
@@ -137,7 +137,7 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
         yield Finding("canary", prefix, Level.OK, what)
 
 
-def _sings(facts: Facts) -> bool:
+def _canary_answers(facts: Facts) -> bool:
     """Whether the newest coordinator answers canary events, and the next answer is not overdue."""
     sung = facts.canary
     if sung is None or not facts.claims or sung.epoch != facts.claims[-1].offset:
@@ -180,7 +180,7 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
         rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
         is_gone = is_deleted(snapshot)
         if is_gone:
-            faults = [*_asked_in_vain(facts, snapshot, at_ms)]
+            faults = [*_joins_of_deleted(facts, snapshot, at_ms)]
         else:
             faults = [*_faults(facts, snapshot, rest_ms, stuck_ms)]
         for level, what, action in faults:
@@ -195,7 +195,7 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
         )
 
 
-def _asked_in_vain(
+def _joins_of_deleted(
     facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
     """A warning if workers still ask to join a deleted group."""

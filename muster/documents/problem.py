@@ -61,7 +61,7 @@ class Problem:
 
     def view(self) -> GroupView:
         """The group as an assignor sees it, built from columns as in the running job."""
-        said, lags = self._columns, self._told
+        said, lags = self._columns, self._reported
         task, member = self._held["active"]
         owner = np.full(len(self.names.table), NO_MEMBER, dtype=np.int32)
         owner[task[::-1]] = member[::-1]  # of several claims the first one counts
@@ -118,7 +118,7 @@ class Problem:
         return ready.only(np.isin(ready.code, learner.code, assume_unique=True))
 
     @cached_property
-    def _told(self) -> NDArray[np.int64]:
+    def _reported(self) -> NDArray[np.int64]:
         """int64[3, K], sorted: task, member and offsets of every lag; a ready standby has 0."""
         lag = [
             (t, m, n)

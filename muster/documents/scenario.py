@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from muster.documents.json_files import refuse_unknown
 from muster.documents.members import KEYS as MEMBER_KEYS
@@ -27,10 +27,6 @@ KEYS = ("group", "defaults", "events", "until_ms")
 GROUP_KEYS = ("assignor", "config", "tasks")
 SPANS = ("ack_ms", "ack_step_ms", "restore_ms", "heartbeat_ms")
 TELLS_KEY = "tells"
-EVENTS = (
-    *("join", "leave", "crash", "return", "drain", "lag", "ready", "config", "tasks"),
-    *("rejoin", "forget", "undelivered"),
-)
 DEFAULTS = {"ack_ms": 0, "ack_step_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
 AT_ONCE = {"initial.rebalance.delay.ms": 0}
 """Members that start together in a scenario join at one instant, so no delay is needed."""
@@ -62,8 +58,8 @@ class _Reader:
         if not isinstance(self.assignor, str):
             raise BadInput("group.assignor: expected a name")
         self.values = dict(_object(group.get("config", {}), "group.config"))
-        self.tasks = parse_tasks(group.get("tasks", []), "group.tasks")
-        self.names = Names(TaskTable(self.tasks))
+        self.units = parse_tasks(group.get("tasks", []), "group.tasks")
+        self.names = Names(TaskTable(self.units))
         self.defaults: dict[str, int | None] = dict(DEFAULTS)
         given = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
         self.tells = _tells(given.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
@@ -92,7 +88,7 @@ class _Reader:
 
     def _configured(self) -> Configured:
         settings = parse_settings({**AT_ONCE, **self.values}, self.assignor)
-        return Configured(assignor=self.assignor, settings=settings, tasks=self.tasks)
+        return Configured(assignor=self.assignor, settings=settings, tasks=self.units)
 
     def _event(self, row: Mapping[str, Any], place: str) -> Happening:
         kinds = [key for key in row if key in EVENTS]
@@ -102,8 +98,7 @@ class _Reader:
         key = kinds[0]
         if "temporary" in row and key != "leave":
             raise BadInput(f"{place}.temporary: only a 'leave' is temporary")
-        read: Callable[[Any, str], Happening] = getattr(self, f"_{key}")
-        happening = read(row[key], f"{place}.{key}")
+        happening = _READERS[key](self, row[key], f"{place}.{key}")
         if isinstance(happening, s.Leaves):
             temporary = row.get("temporary", False)
             if not isinstance(temporary, bool):
@@ -111,9 +106,9 @@ class _Reader:
             happening = replace(happening, temporary=temporary)
         return happening
 
-    # -------------------------------------------------------------------- a method for each event
+    # ------------------------------------------------------------------------- one kind of event
 
-    def _join(self, raw: object, place: str) -> Joins:
+    def join(self, raw: object, place: str) -> Joins:
         extra = (*SPANS, TELLS_KEY, "instance_id")
         row = _object(raw, place, (*MEMBER_KEYS, *extra))
         connect = self.assignor in CONNECT_ASSIGNORS
@@ -150,27 +145,12 @@ class _Reader:
         tells = _tells(row.get(TELLS_KEY, self.tells), f"{place}.{TELLS_KEY}")
         return Joins(join=join, draining=member.draining, tells=tells, **spans)
 
-    def _leave(self, raw: object, place: str) -> Happening:
-        return s.Leaves(self._member(raw, place))
-
-    def _crash(self, raw: object, place: str) -> Happening:
-        return s.Crashes(self._member(raw, place))
-
-    def _return(self, raw: object, place: str) -> Happening:
-        return s.Returns(self._member(raw, place))
-
-    def _drain(self, raw: object, place: str) -> Happening:
-        return s.Drains(self._member(raw, place))
-
-    def _rejoin(self, raw: object, place: str) -> Happening:
-        return s.Rejoins(self._member(raw, place))
-
-    def _forget(self, raw: object, place: str) -> Happening:
+    def forget(self, raw: object, place: str) -> Happening:
         if raw is not True:
             raise BadInput(f"{place}: expected true")
         return s.Forgets()
 
-    def _undelivered(self, raw: object, place: str) -> Happening:
+    def undelivered(self, raw: object, place: str) -> Happening:
         if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
             raise BadInput(f"{place}: expected a list of member ids")
         for nth, name in enumerate(raw):
@@ -178,42 +158,66 @@ class _Reader:
                 raise BadInput(f"{place}[{nth}]: {shown(name)}; expected a member that joins")
         return s.Undelivered(frozenset(raw))
 
-    def _lag(self, raw: object, place: str) -> Happening:
+    def lag(self, raw: object, place: str) -> Happening:
         row = _object(raw, place)
-        member = self._member(row.get("member"), f"{place}.member")
+        member = self.member(row.get("member"), f"{place}.member")
         offsets = []
         for text, behind in row.items():
             if text == "member":
                 continue
             at = f"{place}.{text}"
-            offsets.append((self._task(text, at), whole(behind, 0, at, LONG_MAX)))
+            offsets.append((self.task(text, at), whole(behind, 0, at, LONG_MAX)))
         return s.Lagging(member, tuple(offsets))
 
-    def _ready(self, raw: object, place: str) -> Happening:
+    def ready(self, raw: object, place: str) -> Happening:
         row = _object(raw, place, ("member", "task"))
-        member = self._member(row.get("member"), f"{place}.member")
-        return s.Ready(member, self._task(row.get("task"), f"{place}.task"))
+        member = self.member(row.get("member"), f"{place}.member")
+        return s.Ready(member, self.task(row.get("task"), f"{place}.task"))
 
-    def _config(self, raw: object, place: str) -> Happening:
+    def config(self, raw: object, place: str) -> Happening:
         self.values |= _object(raw, place)
         return self._configured()
 
-    def _tasks(self, raw: object, place: str) -> Happening:
-        self.tasks = parse_tasks(raw, place)
-        self.names = Names(TaskTable(self.tasks))
+    def tasks(self, raw: object, place: str) -> Happening:
+        self.units = parse_tasks(raw, place)
+        self.names = Names(TaskTable(self.units))
         return self._configured()
 
-    def _member(self, raw: object, place: str) -> str:
+    def member(self, raw: object, place: str) -> str:
         if not isinstance(raw, str) or raw not in self.known:
             known = ", ".join(self.known) or "none"
             raise BadInput(f"{place}: {shown(raw)}; expected a member that joined before: {known}")
         return raw
 
-    def _task(self, raw: object, place: str) -> Task:
+    def task(self, raw: object, place: str) -> Task:
         index = self.names.index.get(raw) if isinstance(raw, str) else None
         if index is None:
             raise BadInput(f"{place}: {shown(raw)}; expected a task of the group, such as 0_1")
         return self.names.table.task(index)
+
+
+def _of_member(happening: Callable[[str], Happening]) -> _Read:
+    """Reads an event that names a member and nothing else."""
+    return lambda reader, raw, place: happening(reader.member(raw, place))
+
+
+_Read: TypeAlias = Callable[[_Reader, Any, str], Happening]
+_READERS: Mapping[str, _Read] = {
+    "join": _Reader.join,
+    "leave": _of_member(s.Leaves),
+    "crash": _of_member(s.Crashes),
+    "return": _of_member(s.Returns),
+    "drain": _of_member(s.Drains),
+    "lag": _Reader.lag,
+    "ready": _Reader.ready,
+    "config": _Reader.config,
+    "tasks": _Reader.tasks,
+    "rejoin": _of_member(s.Rejoins),
+    "forget": _Reader.forget,
+    "undelivered": _Reader.undelivered,
+}
+"""Key of an event → what reads its value."""
+EVENTS = tuple(_READERS)
 
 
 def _joining(rows: object) -> Iterator[str]:

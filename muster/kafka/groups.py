@@ -333,7 +333,7 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
     coordinators: defaultdict[int, list[str]] = defaultdict(list)
     for group, node in (await client._find_coordinator_ids(groups)).items():
         coordinators[node].append(group)
-    found: dict[str, Description] = {}
+    descriptions: dict[str, Description] = {}
     for node, names in coordinators.items():
         if kind is Kind.CONSUMER:
             request: Any = messages.ConsumerGroupDescribeRequest(names, False)
@@ -344,7 +344,7 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
         for row in (await client._manager.send(request, node_id=node)).groups:
             error = errors.for_code(row.error_code)
             if error is errors.NoError:
-                found[row.group_id] = _READ[kind](row)
+                descriptions[row.group_id] = _READ[kind](row)
             elif issubclass(error, errors.AuthorizationError):
                 raise Refused(
                     f"Kafka does not let this login describe {row.group_id!r} or its topics"
@@ -353,7 +353,7 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
                 raise error(row.group_id)
             else:
                 client._manager.cluster._coordinators.clear()  # ask again where they are
-    return found
+    return descriptions
 
 
 # ---------------------------------------------------------------- answers -> descriptions
@@ -369,12 +369,12 @@ def _classic(row: Message) -> Description:
         said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
         more: dict[str, Any] = {}
         if said:
-            told = subscription(said)
+            subscribed = subscription(said)
             more |= {
-                "topics": tuple(sorted(told.topics)),
-                "rack": told.rack_id,
-                "owned": _partitions((p.topic, p.partitions) for p in told.owned_partitions)
-                if told.version >= 1 and told.owned_partitions is not None
+                "topics": tuple(sorted(subscribed.topics)),
+                "rack": subscribed.rack_id,
+                "owned": _partitions((p.topic, p.partitions) for p in subscribed.owned_partitions)
+                if subscribed.version >= 1 and subscribed.owned_partitions is not None
                 else None,
             }
         if given:
@@ -397,16 +397,18 @@ def _connect(row: Message) -> Description:
             if metadata.allocation is not None:
                 held = ConnectWorkerAssignment.decode(bytes(metadata.allocation))
                 running = _connectors(held.assigned)
-            told = ConnectWorkerAssignment.decode(given) if given else None
+            assignment = ConnectWorkerAssignment.decode(given) if given else None
             more["connect"] = ConnectWorker(
                 version=metadata.version,
                 url=metadata.url,
                 config_offset=metadata.config_offset,
                 running=running,
-                assigned=_connectors(told.assigned if told else ()),
-                revoked=_connectors((told.revoked if told and told.version else None) or ()),
-                leader_url=told.leader_url if told else None,
-                delay_ms=told.delay_ms if told and told.version else 0,
+                assigned=_connectors(assignment.assigned if assignment else ()),
+                revoked=_connectors(
+                    (assignment.revoked if assignment and assignment.version else None) or ()
+                ),
+                leader_url=assignment.leader_url if assignment else None,
+                delay_ms=assignment.delay_ms if assignment and assignment.version else 0,
             )
         members.append(_member(each, each.group_instance_id, said, given, more))
     return _description(row, Kind.CONNECT, members)

@@ -41,7 +41,7 @@ class Told:
         return key not in recent
 
 
-class Repeats(logging.Filter):
+class RepeatFilter(logging.Filter):
     """Drops a line of Kafka's client that was logged within the pause; all other lines pass.
 
     Args:

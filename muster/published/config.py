@@ -26,8 +26,8 @@ def currents(
     for row in read(settings, topic):
         if row.key in keys and row.at_ms >= newest.get(row.key, row).at_ms:
             newest[row.key] = row
-    found = ((keys[key], _decoded(row)) for key, row in newest.items())
-    return {group: config for group, config in found if config is not None}
+    configs = ((keys[key], _decoded(row)) for key, row in newest.items())
+    return {group: config for group, config in configs if config is not None}
 
 
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:

@@ -73,7 +73,7 @@ class Holdup(NamedTuple):
         return self.is_fenced or now_ms > self.asked_ms + self.patience_ms
 
 
-class _Debt(NamedTuple):
+class _Request(NamedTuple):
     """A pending response: the revision that asked for it, when, and when the member was fenced."""
 
     revision: int
@@ -81,11 +81,11 @@ class _Debt(NamedTuple):
     fenced_ms: int | None
 
 
-class Debts:
+class PendingReleases:
     """Tracks since when members owe releases. `take` the records of `<prefix>.groups` in order."""
 
     def __init__(self) -> None:
-        self._of: dict[GroupId, dict[MemberId, _Debt]] = {}
+        self._of: dict[GroupId, dict[MemberId, _Request]] = {}
 
     def noting(self, records: Iterable[Published]) -> Iterator[Published]:
         """The same records, each absorbed on its way."""
@@ -103,41 +103,41 @@ class Debts:
         if owing:
             self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
 
-    def only(self, group: GroupId) -> Debts:
+    def only(self, group: GroupId) -> PendingReleases:
         """What is known of one group now, as a value that later records do not change."""
-        kept = Debts()
+        kept = PendingReleases()
         if group in self._of:
             kept._of[group] = self._of[group]
         return kept
 
     def holdups(self, snapshot: GroupSnapshot) -> tuple[Holdup, ...]:
         """The members that owe releases, longest first; `snapshot`: the group's newest record."""
-        debts, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})
-        owing = [(m, debts[m.id]) for m in snapshot.members if m.id in debts]
-        holdups = [_holdup(shown, m, debt) for m, debt in owing if shown.revoking(m)]
+        pending, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})
+        owing = [(m, pending[m.id]) for m in snapshot.members if m.id in pending]
+        holdups = [_holdup(shown, m, request) for m, request in owing if shown.revoking(m)]
         return tuple(sorted(holdups, key=lambda each: (each.asked_ms, each.member)))
 
 
-def _next(before: _Debt | None, member: MemberEntry, at_ms: int) -> _Debt:
+def _next(before: _Request | None, member: MemberEntry, at_ms: int) -> _Request:
     """The pending response after a record; it is the same one while its revision is."""
     if before is None or before.revision != member.revoke_revision:
-        before = _Debt(member.revoke_revision, at_ms, None)
+        before = _Request(member.revoke_revision, at_ms, None)
     if member.deadline_ms is None and before.fenced_ms is None:
         return before._replace(fenced_ms=at_ms)
     return before
 
 
-def _holdup(shown: Shown, member: MemberEntry, debt: _Debt) -> Holdup:
+def _holdup(shown: Shown, member: MemberEntry, request: _Request) -> Holdup:
     settings = shown.snapshot.settings
     patience_ms = member.rebalance_timeout_ms or settings.rebalance_timeout_ms
     proof_ms = settings.heartbeat_interval_ms + step_of(settings)
-    latest_ms = debt.asked_ms + patience_ms + proof_ms
+    latest_ms = request.asked_ms + patience_ms + proof_ms
     return Holdup(
         member=member.id,
         tasks=tuple(names(shown.revoking(member))),
-        asked_ms=debt.asked_ms,
+        asked_ms=request.asked_ms,
         patience_ms=patience_ms,
-        fenced_ms=latest_ms if debt.fenced_ms is None else debt.fenced_ms,
-        is_fenced=debt.fenced_ms is not None,
+        fenced_ms=latest_ms if request.fenced_ms is None else request.fenced_ms,
+        is_fenced=request.fenced_ms is not None,
         session_ms=member.session_timeout_ms,
     )

@@ -1,4 +1,4 @@
-"""What a worker asks of its machine: the time, sleep, chance, threads and ways to wait.
+"""What a worker asks of its machine: the time, sleep, random numbers, threads and ways to wait.
 
 `ThisMachine` is the real one. `muster.testing` has one whose time is simulated; on it the same
 worker code runs.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
-from muster.worker.clock import boottime_ms
+from muster.worker.boottime import boottime_ms
 
 _Item = TypeVar("_Item")
 

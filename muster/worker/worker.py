@@ -28,7 +28,7 @@ from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
-from muster.worker.kafka import Connection, Link
+from muster.worker.link import Connection, Link
 from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
     Action,

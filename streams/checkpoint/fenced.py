@@ -13,15 +13,15 @@ from muster.streams.checkpoint.files import Checkpoint
 FILE = "muster-fenced.json"
 
 
-def fenced(checkpoint: Checkpoint, found: Mapping[str, bool]) -> dict[str, bool]:
+def fenced(checkpoint: Checkpoint, answers: Mapping[str, bool]) -> dict[str, bool]:
     """Prefix → whether all earlier coordinators obey the ticks of the one that started anew.
 
     Args:
         checkpoint: the job's checkpoint. If it is not new, the answers that it keeps hold; one of
             an older version has none.
-        found: the answers of this start.
+        answers: the answers of this start.
     """
     if not checkpoint.is_new:
         return {prefix: kept is True for prefix, kept in checkpoint.read(FILE).items()}
-    checkpoint.write(FILE, found)
-    return dict(found)
+    checkpoint.write(FILE, answers)
+    return dict(answers)

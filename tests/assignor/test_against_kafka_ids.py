@@ -16,15 +16,15 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK"),
 ]
-CHANCE = random.Random(11)
+RNG = random.Random(11)
 IDS = {
-    "random": sorted(str(uuid.UUID(int=CHANCE.getrandbits(128))) for _ in range(20)),
+    "random": sorted(str(uuid.UUID(int=RNG.getrandbits(128))) for _ in range(20)),
     "counted": [f"connect-worker-{n}" for n in range(20)],
     "accented": [f"10.0.{n}.{7 * n}:8083-é" for n in range(20)],
     "beyond the basic plane": [
         f"{c}{n}" for n in range(5) for c in ("\U0001f600", "\uff5e", "é", "b")
     ],
-    "many": [f"w{n:03}-{CHANCE.getrandbits(20):x}" for n in range(60)],
+    "many": [f"w{n:03}-{RNG.getrandbits(20):x}" for n in range(60)],
 }
 
 

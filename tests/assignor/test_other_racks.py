@@ -63,7 +63,7 @@ def test_a_standby_goes_to_another_rack(name: str, tasks: int, members: int) -> 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 def test_no_standby_moves_for_its_rack(seed: int) -> None:
-    """A group as it was placed without racks: with racks told, nothing moves."""
+    """A group as it was placed without racks: when racks are known, nothing moves."""
     rng = random.Random(seed)
     names = [f"P{n}" for n in range(rng.randint(2, 6))]
     units = stateful(*(rng.randint(1, 6) for _ in range(rng.randint(1, 3))))

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from support.cli.examined import NOW, facts, levels, told
 
-from muster.doctor.facts import GRACE_MS, Sung
+from muster.doctor.facts import GRACE_MS, CanaryAnswer
 from muster.doctor.finding import Level
 
 PLACE = ("canary", "muster")
-WELL = Sung(epoch=3, event_ms=NOW - 4_000, answer_ms=NOW - 3_900, next_ms=NOW + 6_000)
+WELL = CanaryAnswer(epoch=3, event_ms=NOW - 4_000, answer_ms=NOW - 3_900, next_ms=NOW + 6_000)
 
 
 def test_an_answered_event_proves_that_the_job_works() -> None:
@@ -21,7 +21,7 @@ def test_an_answered_event_proves_that_the_job_works() -> None:
     assert levels(facts(**idle))["job", "muster"] is Level.SKIPPED
 
 
-def test_a_late_answer_is_told_with_its_figure() -> None:
+def test_a_late_answer_is_reported_with_its_figure() -> None:
     """A slow answer is a warning with its time; one overdue beyond the grace is a failure."""
     slow = told(facts(canary=WELL._replace(event_ms=NOW - 9_900)), "canary")
     assert (slow.level, "answered in 6000 ms" in slow.what) == (Level.WARN, True)

@@ -9,7 +9,7 @@ from support.state.snapshots import orders
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberState
 from muster.protocol.settings import parse_settings
-from muster.published.holdups import Debts, Holdup
+from muster.published.holdups import Holdup, PendingReleases
 from muster.published.seen import is_overdue, seen_text
 from muster.published.snapshots import Published
 
@@ -26,10 +26,10 @@ def owing(revision: int = 4, deadline_ms: int | None = 9) -> GroupSnapshot:
 
 def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
     """The holdups after these records, each at a time in ms after `ASKED_MS`."""
-    debts = Debts()
+    pending = PendingReleases()
     for after_ms, record in records:
-        debts.take(Published(record, ASKED_MS + after_ms))
-    return debts.holdups(records[-1][1])
+        pending.take(Published(record, ASKED_MS + after_ms))
+    return pending.holdups(records[-1][1])
 
 
 def test_a_member_that_does_not_stop_its_tasks() -> None:
@@ -54,10 +54,10 @@ def test_a_new_demand_is_another_one() -> None:
     (again,) = found((0, owing(4)), (1_000, stopped), (2_000, owing(4)))
     assert again.asked_ms == ASKED_MS + 2_000
     assert found((0, owing(4)), (1_000, stopped)) == ()
-    debts = Debts()
-    debts.take(Published(owing(), ASKED_MS))
-    debts.take(Published(GroupGone(group=GroupId("orders")), ASKED_MS))
-    assert debts.holdups(owing()) == ()
+    pending = PendingReleases()
+    pending.take(Published(owing(), ASKED_MS))
+    pending.take(Published(GroupGone(group=GroupId("orders")), ASKED_MS))
+    assert pending.holdups(owing()) == ()
 
 
 def test_a_member_that_was_fenced() -> None:

@@ -146,26 +146,26 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-def damaged(chance: random.Random) -> Any:
+def damaged(rng: random.Random) -> Any:
     """A valid problem with one to three faults."""
-    problem = copy.deepcopy(chance.choice(GOOD))
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+    problem = copy.deepcopy(rng.choice(GOOD))
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
         paths = list(_paths(problem))
         if not paths:
             break
-        *way, last = chance.choice(paths)
+        *way, last = rng.choice(paths)
         place = _at(problem, tuple(way))
-        match chance.choice(("odd", "odd", "odd", "lost", "twice", "renamed", "elsewhere")):
+        match rng.choice(("odd", "odd", "odd", "lost", "twice", "renamed", "elsewhere")):
             case "odd":
-                place[last] = copy.deepcopy(chance.choice(ODD))
+                place[last] = copy.deepcopy(rng.choice(ODD))
             case "lost":
                 del place[last]
             case "twice" if isinstance(place, list):
                 place.append(copy.deepcopy(place[last]))
             case "renamed" if isinstance(place, dict):
-                place[str(chance.choice(ODD))[:60]] = place.pop(last)
+                place[str(rng.choice(ODD))[:60]] = place.pop(last)
             case _:
-                place[last] = copy.deepcopy(_at(problem, chance.choice(paths)))
+                place[last] = copy.deepcopy(_at(problem, rng.choice(paths)))
     return problem
 
 

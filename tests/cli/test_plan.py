@@ -108,7 +108,7 @@ def test_tasks_and_settings_change() -> None:
     assert [m["standby"] for m in copies["members"].values()] == [["0_1"], ["0_0"]]
 
 
-def test_what_changes_nothing_is_told() -> None:
+def test_plan_says_that_a_change_moves_nothing() -> None:
     """A setting that the assignor does not use, and a useless --static, give a warning."""
     found = planned(
         calm(0, 1), config={"max.warmup.replicas": 3}, add=[{"id": "W3", "static": ["0_1"]}]
@@ -124,7 +124,7 @@ def test_what_changes_nothing_is_told() -> None:
     assert "warnings" not in planned(calm(0, 1), config={"max.warmup.replicas": 2})
 
 
-def test_what_members_hold_is_told_to_the_assignor() -> None:
+def test_the_assignor_sees_what_members_hold() -> None:
     """Draining, learners and revocations in the record affect the plan."""
     drained = calm(0, 0, 1, 1)
     first, second = drained.members

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from muster import logs
-from muster.kafka.log_filter import PAUSE_S, Repeats
-from muster.worker import kafka
+from muster.kafka.log_filter import PAUSE_S, RepeatFilter
+from muster.worker import link
 
 FAILED = (
     "FAIL [{client}] [thrd:{broker}/bootstrap]: {broker}/bootstrap: Connect to "
@@ -29,7 +29,7 @@ def failed(client: str = "consumer-1", broker: str = "k1:9092", ms: int = 0) -> 
 def test_once_a_minute() -> None:
     """The same line of any client passes once a minute; another broker's and muster's own pass."""
     now_s = 0.0
-    repeats = Repeats(clock_s=lambda: now_s)
+    repeats = RepeatFilter(clock_s=lambda: now_s)
     assert repeats.filter(failed())
     assert not any(repeats.filter(failed("producer-2", ms=ms)) for ms in range(100))
     assert repeats.filter(failed(broker="k2:9092"))
@@ -42,7 +42,7 @@ def test_once_a_minute() -> None:
     assert not repeats.filter(failed())
 
 
-@pytest.mark.parametrize("logger", [logs.KAFKA, kafka.log])
+@pytest.mark.parametrize("logger", [logs.KAFKA, link.log])
 def test_both_halves_filter(logger: logging.Logger) -> None:
     """The loggers of the job's and of a worker's Kafka client drop the repeated line."""
     first, again = failed(broker=f"{logger.name}:1"), failed(broker=f"{logger.name}:1")

@@ -218,7 +218,7 @@ def test_workers_without_connectors_play_rounds() -> None:
     assert summary["converged_at_ms"] == 1_000
 
 
-def test_a_delay_is_told_from_the_instant_of_the_round() -> None:
+def test_a_delay_counts_from_the_time_of_the_round() -> None:
     """A config between two heartbeats gets exactly the rest of the delay."""
     found = rounds(
         *(join(0, "w1"), join(0, "w2")),

@@ -15,7 +15,7 @@ from muster.console.why import Why, generation_with_moves, task_json
 from muster.protocol.codec import encode
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, Quarantine
-from muster.published.holdups import Debts
+from muster.published.holdups import PendingReleases
 from muster.published.snapshots import Published
 
 BEGIN_MS = 1_700_000_000_000
@@ -23,9 +23,9 @@ BEGIN_MS = 1_700_000_000_000
 
 def why(record: GroupSnapshot, *, asked_ms: int = BEGIN_MS, now_ms: int = BEGIN_MS) -> Why:
     """The sentences about a record that was published at `asked_ms`."""
-    debts = Debts()
-    debts.take(Published(record, asked_ms))
-    return Why(record, debts, now_ms)
+    pending = PendingReleases()
+    pending.take(Published(record, asked_ms))
+    return Why(record, pending, now_ms)
 
 
 def played(told: dict) -> History:
@@ -38,7 +38,7 @@ def played(told: dict) -> History:
 
 
 def test_a_task_that_is_being_given_up() -> None:
-    """It names who was asked, since when, for whom, and when the coordinator gives up."""
+    """It names the member that was asked, since when, the next owner, and when the wait ends."""
     record = orders()
     asked = replace(record.members[0], deadline_ms=BEGIN_MS + 60_000)
     record = replace(record, members=(asked, record.members[1]))
@@ -50,7 +50,7 @@ def test_a_task_that_is_being_given_up() -> None:
 
 
 def test_a_task_that_runs_where_it_belongs() -> None:
-    """It runs, and on whom."""
+    """The task runs, and the sentence names the member."""
     assert why(orders()).sentence(2) == "0_2 runs on W2"
 
 
@@ -120,7 +120,7 @@ def test_every_task_of_a_life_has_a_sentence() -> None:
     history = played(told)
     for moment in history.moments:
         snapshot = history.snapshot(moment)
-        sentences = Why(snapshot, moment.debts, moment.at_ms)
+        sentences = Why(snapshot, moment.pending, moment.at_ms)
         for task in range(len(snapshot.holder)):
             said = sentences.sentence(task)
             assert said.startswith(f"0_{task}")

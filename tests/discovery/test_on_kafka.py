@@ -117,7 +117,7 @@ def test_a_pattern_and_its_grace(cluster: Cluster) -> None:
 
 
 def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
-    """It is told apart by its id: gone in one record, found in the next."""
+    """Its id shows that it is another topic: gone in one record, found in the next."""
     cluster.create("orders", 3)
     cluster.declare("g", Source(topics=(cluster.name("orders"),)))
     until(lambda: cluster.sizes("g") == {"orders": 3}, "the topic")

@@ -282,7 +282,7 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
     assert job.poll() is None
 
 
-def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
+def test_a_process_that_is_no_member_gets_an_answer(kafka: Topics, job: Job) -> None:
     """A heartbeat of an unknown member is answered and creates no group."""
     stranger = Heartbeat(group=GroupId("absent"), member=MemberId("S"), epoch=3, digest=1)
     kafka.write(TopicKind.MEMBERSHIP, stranger)

@@ -59,7 +59,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
 
 
 def test_a_fatal_error(made: list[Scripted]) -> None:
-    """It is told once; the next record goes to another producer."""
+    """The failure is logged once; the next record goes to another producer."""
     told: list[KafkaException] = []
     producer = LastingProducer({}, logging.getLogger("test"), told.append)
     assert producer.serve(0)

@@ -20,6 +20,7 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "bench/*.md", "tests/*.md", "docker/*.md")
     for path in ROOT.glob(pattern)
 )
+SOURCES = ("protocol", "assignor", "state", "streams", "muster")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 TICKED = re.compile(r"`([^`\n]+)`")
@@ -119,11 +120,27 @@ def test_the_file_map_has_every_room() -> None:
     rooms = set(re.findall(r"^### `([\w/]+)/`", section("File map"), re.MULTILINE))
     packages = {
         init.parent.relative_to(ROOT).as_posix()
-        for room in ("protocol", "assignor", "state", "streams", "muster")
+        for room in SOURCES
         for init in (ROOT / room).rglob("__init__.py")
         if not any(part.is_symlink() for part in init.parents)
     }
     assert rooms == packages
+
+
+def test_the_file_map_has_every_module() -> None:
+    """Except a room's exceptions, and commands, whose names say what they are."""
+    mapped = set()
+    for part in section("File map").split("\n### ")[1:]:
+        room, *names = TICKED.findall(part)
+        mapped |= {*names, *(f"{room.rstrip('/')}/{name}" for name in names)}
+    modules = {
+        path.relative_to(ROOT).as_posix()
+        for path in tracked()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in SOURCES
+    }
+    own_names = {path for path in modules if path.endswith(("/__init__.py", "/errors.py"))}
+    own_names |= {path for path in modules if path.startswith("muster/cli/")}
+    assert sorted(modules - own_names - mapped) == []
 
 
 def test_where_do_i_look_names_files_that_exist() -> None:

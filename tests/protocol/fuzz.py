@@ -156,18 +156,18 @@ SUBJECTS = {
 }
 
 
-def mutate(value: bytes, chance: random.Random) -> bytes:
+def mutate(value: bytes, rng: random.Random) -> bytes:
     """Cut, repeat, overwrite or flip some bytes."""
     data = bytearray(value)
-    for _ in range(chance.randint(1, 4)):
-        at, size = chance.randint(0, len(data)), chance.randint(0, 6)
+    for _ in range(rng.randint(1, 4)):
+        at, size = rng.randint(0, len(data)), rng.randint(0, 6)
         new = (
-            chance.randbytes(chance.randint(0, 6)),
+            rng.randbytes(rng.randint(0, 6)),
             b"\xff" * size,
             bytes(size),
             bytes(data[at : at + size]) * 2,
         )
-        data[at : at + size] = chance.choice(new)
+        data[at : at + size] = rng.choice(new)
     return bytes(data)
 
 
@@ -187,18 +187,18 @@ ODD_BYTES = (b"", b"\x01\x80", b"\x02\x80\x80", b"\x01\x02\xff\xff\xff\xff\x07\x
 ODD_NUMBERS = (0, -1, 1, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63))
 
 
-def mutate_row(value: bytes, chance: random.Random) -> bytes:
+def mutate_row(value: bytes, rng: random.Random) -> bytes:
     """Put odd values into some fields of a record, or mutate its bytes."""
     try:
         name, row = KNOWN.read(value)
     except DecodeError:
-        return mutate(value, chance)
-    for _ in range(chance.randint(1, 3)):
-        at, key = chance.choice(places_in(row))
-        at[key] = odd(at[key], chance)
+        return mutate(value, rng)
+    for _ in range(rng.randint(1, 3)):
+        at, key = rng.choice(places_in(row))
+        at[key] = odd(at[key], rng)
     with suppress(EncodeError):
         return write(name, row)
-    return mutate(value, chance)
+    return mutate(value, rng)
 
 
 def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -212,48 +212,48 @@ def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
     return places
 
 
-def odd(value: object, chance: random.Random) -> object:
+def odd(value: object, rng: random.Random) -> object:
     """Another value of the same type."""
     match value:
         case bool():
             return not value
         case int():
-            return chance.choice(ODD_NUMBERS)
+            return rng.choice(ODD_NUMBERS)
         case float():
-            return chance.choice((0.0, -1.0, 1e308, float("nan"), float("inf")))
+            return rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf")))
         case str():
-            return chance.choice(ODD_TEXTS)
-        case bytes() if chance.random() < 0.5:
-            return mutate(value, chance)
+            return rng.choice(ODD_TEXTS)
+        case bytes() if rng.random() < 0.5:
+            return mutate(value, rng)
         case bytes():
-            return chance.choice(ODD_BYTES)
+            return rng.choice(ODD_BYTES)
         case list() if value:
-            return value * chance.choice((0, 2))
+            return value * rng.choice((0, 2))
         case _:
             return value
 
 
-def mutate_json(value: bytes, chance: random.Random) -> bytes:
+def mutate_json(value: bytes, rng: random.Random) -> bytes:
     """Replace one or two values of a JSON text, or mutate its bytes."""
-    if chance.random() < 0.2:
-        return mutate(value, chance)
+    if rng.random() < 0.2:
+        return mutate(value, rng)
     raw = json.loads(value)
-    for _ in range(chance.randint(1, 2)):
+    for _ in range(rng.randint(1, 2)):
         places = places_in(raw)
-        at, key = chance.choice(places)
+        at, key = rng.choice(places)
         odd = (None, True, -1, 2**31, 2**63, 1e308, float("nan"), "", "x" * 300, [], {}, [[]])
-        there, name = chance.choice(places)
+        there, name = rng.choice(places)
         copied = json.loads(json.dumps(there[name]))
-        at[key] = chance.choice((*odd, copied, "0_0", "c1-0", {"0_0": 1}))
+        at[key] = rng.choice((*odd, copied, "0_0", "c1-0", {"0_0": 1}))
     return json.dumps(raw).encode()
 
 
 def inputs(name: str, seed: int) -> Iterator[bytes]:
     """Endless inputs for a subject: mutated valid ones."""
     changes = (mutate_json,) if name in ("problems", "scenarios") else (mutate, mutate_row)
-    chance, good = random.Random(seed), SUBJECTS[name].corpus()
+    rng, good = random.Random(seed), SUBJECTS[name].corpus()
     while True:
-        yield chance.choice(changes)(chance.choice(good), chance)
+        yield rng.choice(changes)(rng.choice(good), rng)
 
 
 def at_random(name: str, seconds: float, seed: int) -> int:

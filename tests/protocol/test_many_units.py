@@ -35,8 +35,8 @@ def alike(count: int) -> list[Unit]:
 
 def unlike(count: int) -> list[Unit]:
     """Connectors with random names of 45 characters."""
-    chance = random.Random(1)
-    return [Connector(f"connector-{chance.getrandbits(140):035x}", 1) for _ in range(count)]
+    rng = random.Random(1)
+    return [Connector(f"connector-{rng.getrandbits(140):035x}", 1) for _ in range(count)]
 
 
 def config(units: list[Unit]) -> GroupConfig:

@@ -103,7 +103,7 @@ def test_the_largest_groups_publish() -> None:
     assert np.array_equal(decoded.destination, group.destination)
 
 
-def test_a_group_is_told_once_not_once_a_member() -> None:
+def test_a_group_is_named_once_not_once_for_each_member() -> None:
     """E-10's group: 1,000 tasks, topics of 30 characters, on 10, 100 and 500 members.
 
     Streams sends every member the whole placement: 170, 2,000 and 16,800 kB with its dictionary.

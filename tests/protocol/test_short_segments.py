@@ -15,20 +15,20 @@ from muster.protocol.taskset import Positions, decode_segment, encode_segment
 SIZES = (1, 7, 64, 200, 5_000, 4_000_000)
 
 
-def drawn(chance: random.Random) -> tuple[Positions, int]:
+def drawn(rng: random.Random) -> tuple[Positions, int]:
     """Some positions, at random or in a row, and the number of positions there are."""
-    size = chance.randint(1, chance.choice(SIZES))
-    count = chance.randint(1, min(size, POSITIONS_MAX))
-    first = chance.randint(0, size - count)
-    chosen = range(first, first + count) if chance.random() < 0.3 else ()
-    positions = sorted(chosen or chance.sample(range(size), count))
+    size = rng.randint(1, rng.choice(SIZES))
+    count = rng.randint(1, min(size, POSITIONS_MAX))
+    first = rng.randint(0, size - count)
+    chosen = range(first, first + count) if rng.random() < 0.3 else ()
+    positions = sorted(chosen or rng.sample(range(size), count))
     return np.array(positions, dtype=np.int64), size
 
 
 def test_short_segments_are_those_of_the_general_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both writers choose the same form and write the same bytes; a reader reads them."""
-    chance = random.Random(5)
-    problems = [drawn(chance) for _ in range(3_000)]
+    rng = random.Random(5)
+    problems = [drawn(rng) for _ in range(3_000)]
     short = [encode_segment(*problem) for problem in problems]
     monkeypatch.setattr(taskset, "POSITIONS_MAX", 0)
     for (positions, size), data in zip(problems, short, strict=True):
@@ -41,9 +41,9 @@ def test_short_segments_are_those_of_the_general_writer(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("width", [0, 1, 3, 8, 31, 55, 56, 57, 63])
 def test_few_numbers_are_packed_as_many_are(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to pack numbers give the same bytes; a reader reads them."""
-    chance = random.Random(width)
+    rng = random.Random(width)
     lists = [
-        np.array([chance.randint(-(1 << width), (1 << width) - 1) for _ in range(count)])
+        np.array([rng.randint(-(1 << width), (1 << width) - 1) for _ in range(count)])
         for count in range(1, bits.FEW + 1)
     ]
     few = [pack_numbers(numbers) for numbers in lists]

@@ -17,7 +17,7 @@ from muster.signing import keyring, rotation
 from muster.signing.keyring import KeyFile
 from muster.streams.clock import Clock, Sleeper
 from muster.streams.config import job_config
-from muster.worker.kafka import Link
+from muster.worker.link import Link
 from muster.worker.messages import Failed, Input, Send
 
 G, M = GroupId("g"), MemberId("m")

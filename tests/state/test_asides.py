@@ -113,7 +113,7 @@ def test_a_batch_does_not_wait() -> None:
 
 
 def test_members_of_today_get_the_answer_of_yesterday() -> None:
-    """Who left has no task, who came waits for the next generation, which follows at once."""
+    """A member that left has no task; a new one waits for the next generation, which follows."""
     desk = Desk()
     story = started(desk)
     assert told(story.at(100).take(leave("W1"), join("W3"))) == {"W3": ""}
@@ -166,32 +166,32 @@ def test_a_group_without_members_asks_no_more() -> None:
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
     """Answers come late, lives go on; in the end all tasks are placed, and a replay agrees."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     known: dict[Question, Outcome] = {}
     slowness = 0.8
 
     def desk(question: Question, work: Callable[[], Outcome]) -> Outcome | None:
         if question not in known:
             known[question] = work()
-        return None if chance.random() < slowness else known[question]
+        return None if rng.random() < slowness else known[question]
 
     story = Slow(desk)
-    assignor = chance.choice(("sticky", "high-availability"))
-    story.take(config(replace(TASKS, stateful=chance.random() < 0.5), assignor=assignor))
+    assignor = rng.choice(("sticky", "high-availability"))
+    story.take(config(replace(TASKS, stateful=rng.random() < 0.5), assignor=assignor))
     for turn in range(1, 40):
         events: list[Event] = [tick()]
         group = story.group
         for member in group.roster:
             held = (group.owned.holder == member.slot) & ~group.owned.revoking
             tasks = [str(group.table.task(t)) for t in held.nonzero()[0].tolist()]
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 events.append(report(member.id, member.revision, *tasks, epoch=member.epoch))
-            elif turn < 25 and chance.random() < 0.1:
+            elif turn < 25 and rng.random() < 0.1:
                 events.append(leave(member.id))
-        if turn < 25 and chance.random() < 0.3:
+        if turn < 25 and rng.random() < 0.3:
             events.append(join(f"W{turn}"))
-        if turn < 25 and chance.random() < 0.05:
-            events.append(config(replace(TASKS, partitions=chance.randint(8, 16))))
+        if turn < 25 and rng.random() < 0.05:
+            events.append(config(replace(TASKS, partitions=rng.randint(8, 16))))
         slowness = 0.8 if turn < 25 else 0.0
         story.at(600 * turn).take(*events)
     group = story.group

@@ -23,15 +23,15 @@ TASKS = Subtopology("0", 60)
 
 def test_writes_are_seen() -> None:
     """The index follows what is written to the vector, before and after it is sorted."""
-    chance = random.Random(3)
-    holder = np.array([chance.randint(-1, 9) for _ in range(200)], dtype=np.int32)
+    rng = random.Random(3)
+    holder = np.array([rng.randint(-1, 9) for _ in range(200)], dtype=np.int32)
     index = Holders()
     for _ in range(500):
-        slot = chance.randint(-1, 12)
-        tasks = np.array(sorted(chance.sample(range(200), 3)), dtype=np.int32)
+        slot = rng.randint(-1, 12)
+        tasks = np.array(sorted(rng.sample(range(200), 3)), dtype=np.int32)
         holder[tasks] = slot
         index.gain(slot, tasks)
-        asked = chance.randint(0, 12)
+        asked = rng.randint(0, 12)
         assert index.tasks(holder, asked).tolist() == np.flatnonzero(holder == asked).tolist()
 
 
@@ -44,14 +44,14 @@ def obedient(group: Group, member: MemberEntry) -> Report:
 
 def played(seed: int) -> Story:
     """A group whose members report, leave and join in batches of many events each."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     story = Story()
     story.take(config(TASKS), *(join(f"W{n}") for n in range(20)))
     for turn in range(1, 8):
         group = story.group
         events: list[Event] = [obedient(group, m) for m in group.roster if not m.away]
-        leaving = chance.sample([m.id for m in group.roster], 6)
-        events += [leave(member, temporary=chance.random() < 0.4) for member in leaving]
+        leaving = rng.sample([m.id for m in group.roster], 6)
+        events += [leave(member, temporary=rng.random() < 0.4) for member in leaving]
         events += [join(f"W{turn * 20 + n}") for n in range(5)]
         story.at(turn * 1_000).take(*events)
     return story
@@ -71,13 +71,13 @@ def test_claims_together_are_claims_one_by_one() -> None:
     story = Story()
     story.take(config(TASKS), *(join(f"W{n}") for n in range(4)))
     for seed in range(20):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         one, many = (Draft(story.group, 1, registry.get) for _ in range(2))
         for draft in (one, many):
             draft.free(np.arange(0, 60, 2, dtype=np.int32))
-        tasks = np.array([chance.randint(0, 59) for _ in range(40)], dtype=np.int32)
-        slots = np.array([chance.randint(0, 3) for _ in range(40)], dtype=np.int32)
-        notified = np.array([chance.random() < 0.5 for _ in range(40)])
+        tasks = np.array([rng.randint(0, 59) for _ in range(40)], dtype=np.int32)
+        slots = np.array([rng.randint(0, 3) for _ in range(40)], dtype=np.int32)
+        notified = np.array([rng.random() < 0.5 for _ in range(40)])
         many.claim_each(tasks, slots, notified)
         for task, slot, giving_up in zip(tasks, slots.tolist(), notified.tolist(), strict=True):
             one.claim(slot, np.array([task], dtype=np.int32), giving_up=giving_up)
@@ -89,9 +89,9 @@ def test_claims_together_are_claims_one_by_one() -> None:
 def test_sets_in_bulk_are_the_sets_one_by_one() -> None:
     """Slices of tasks of several units become the same sets as each slice alone."""
     table = TaskTable((Subtopology("0", 7), Subtopology("1", 5), Connector("c", 6)))
-    chance = random.Random(4)
+    rng = random.Random(4)
     for _ in range(50):
-        slices = [sorted(chance.sample(range(19), chance.randint(0, 9))) for _ in range(6)]
+        slices = [sorted(rng.sample(range(19), rng.randint(0, 9))) for _ in range(6)]
         cuts = np.cumsum([0, *map(len, slices)]).tolist()
         joined = np.array([task for part in slices for task in part], dtype=np.int32)
         sets = table.sets_of(joined, cuts)

@@ -90,7 +90,7 @@ def ours(members: list[Stand], target_epoch: int) -> list[Stand]:
 
             reports.acknowledge(draft, slot)
     member_records.write(draft, reconcile.settle(draft))
-    group = draft.finished()
+    group = draft.finished(changed=draft.changed)
     invariants.check(group)
     return [_stand(group, slot, members[slot]) for slot in range(len(members))]
 
@@ -118,7 +118,7 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
     sessions.clock_ms = sessions.session_ms = 1_000
     entries = []
     for slot, member in enumerate(members):
-        sessions.seat(slot, 45_000)
+        sessions.start(slot, 45_000)
         waits = member.state is UNREVOKED
         if waits:
             sessions.demand(slot)

@@ -77,13 +77,13 @@ def test_the_delay_bounds_the_wait_for_joins() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_each_task_is_started_once(seed: int) -> None:
     """Sixty members join within two seconds in batches of any size; no task is revoked."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     story = Story()
     story.take(config(Subtopology("0", 300), **START))
-    times = sorted(chance.randrange(2_000) for _ in range(60))
+    times = sorted(rng.randrange(2_000) for _ in range(60))
     given: list[str] = []
     while times:
-        batch, times = times[: (size := chance.randrange(1, 12))], times[size:]
+        batch, times = times[: (size := rng.randrange(1, 12))], times[size:]
         joins = [join(f"W{60 - len(times) - n}") for n in range(len(batch))]
         given += started(story.at(batch[-1]), joins)
     given += started(story.at(2_000 + PAUSE_MS), [tick()])

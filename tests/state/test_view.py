@@ -110,7 +110,7 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-def test_an_assignor_is_told_of_duplicates_and_of_members_that_missed_something() -> None:
+def test_an_assignor_sees_duplicates_and_members_that_missed_something() -> None:
     """A task claimed twice (EX-I13), and a member without the last generation's record (S3-F09)."""
     story, noting = noted()
     story.take(config(Connector("c", 1), assignor="cooperative"), join("A"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from hypothesis import given
 from hypothesis import strategies as st
+from support.streams.consumed import Consumed
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
@@ -92,39 +93,22 @@ def test_never_early_never_forgotten(
             schedule.note(sleeping, None)  # the coordinator has answered: it wants no more
 
 
-class Published:
-    """A wake-up as the consumer returns it."""
-
-    def __init__(self, group: str) -> None:
-        self._encoded = codec.encode(WakeUp(group=GroupId(group), at_ms=1, published=None))
-
-    def error(self) -> None:
-        """No error."""
-
-    def topic(self) -> str:
-        """The topic of wake-ups."""
-        return "muster.clock"
-
-    def key(self) -> bytes:
-        """The key of its group."""
-        return self._encoded.key
-
-    def value(self) -> bytes | None:
-        """The encoded wake-up."""
-        return self._encoded.value
+def woken(group: str) -> Consumed:
+    """A wake-up of this group."""
+    return Consumed("muster.clock", WakeUp(group=GroupId(group), at_ms=1, published=None))
 
 
 class PatientConsumer:
     """Like librdkafka: `poll` waits for one record, `consume` for as many as it may return."""
 
-    def __init__(self, *waiting: Published) -> None:
+    def __init__(self, *waiting: Consumed) -> None:
         self._waiting = list(waiting)
 
-    def poll(self, timeout_s: float) -> Published | None:
+    def poll(self, timeout_s: float) -> Consumed | None:
         """Return the next record."""
         return self._waiting.pop(0) if self._waiting else None
 
-    def consume(self, count: int, timeout_s: float) -> list[Published]:
+    def consume(self, count: int, timeout_s: float) -> list[Consumed]:
         """Return the waiting records; with a timeout librdkafka would wait for it to end."""
         assert timeout_s == 0, "waits although there is something to take in"
         found, self._waiting = self._waiting[:count], self._waiting[count:]
@@ -134,7 +118,7 @@ class PatientConsumer:
 def test_a_wake_up_is_taken_in_when_it_is_published() -> None:
     """The clock waits for one record, not for many, because the first may be due at once."""
     clock = Clock(ClientSettings(), ["muster"])
-    consumer = PatientConsumer(Published("a"), Published("b"))
+    consumer = PatientConsumer(woken("a"), woken("b"))
     clock._read(consumer)  # type: ignore[arg-type]  # as far as reading needs one
     assert clock.asleep == 2
 

@@ -64,7 +64,7 @@ def test_the_first_question_does_not_wait(asides: Asides) -> None:
     assert outcome.followup_ms not in (0, ours)
 
 
-def test_how_a_child_ended_is_told(asides: Asides) -> None:
+def test_the_error_says_how_a_child_ended(asides: Asides) -> None:
     """A placement that ends its process, or takes too much CPU time, ends in words."""
     told = answered(asides, question("g"), lambda: os._exit(3))
     assert told == "it ended its process with exit code 3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.streams.consumed import Consumed
 from support.streams.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
 
 from muster.kafka.settings import ClientSettings
@@ -92,29 +93,6 @@ def test_answers_of_this_coordinator_count() -> None:
     assert took == [("a", 0.25)]
 
 
-class Published:
-    """A wake-up as the clock reads it."""
-
-    def __init__(self, record: WakeUp, at_ms: int) -> None:
-        self._encoded, self._at_ms = codec.encode(record), at_ms
-
-    def topic(self) -> str:
-        """The topic of wake-ups."""
-        return "muster.clock"
-
-    def key(self) -> bytes:
-        """The key of its group."""
-        return self._encoded.key
-
-    def value(self) -> bytes | None:
-        """The encoded wake-up."""
-        return self._encoded.value
-
-    def timestamp(self) -> tuple[int, int]:
-        """The broker's timestamp."""
-        return 2, self._at_ms
-
-
 def test_the_clock_ticks_for_its_own_canary_only() -> None:
     """Only the clock with the canary ticks for it, and `asleep` does not count it.
 
@@ -126,7 +104,8 @@ def test_the_clock_ticks_for_its_own_canary_only() -> None:
     further.begin_canary()
     for clock in (ours, further):
         for record in (wake_up(2, 500), wake_up(3, 1_000), WakeUp(group=GroupId("g"), at_ms=7_000)):
-            clock._note(Published(record, 1_100))  # type: ignore[arg-type]  # as far as it is read
+            message = Consumed("muster.clock", record, 1_100)
+            clock._note(message)  # type: ignore[arg-type]  # as far as it is read
         assert clock.asleep == 1
     assert [str(s.group) for s, _ in ours._schedule.due(10_000)] == [str(GROUP), "g"]
     assert [str(s.group) for s, _ in further._schedule.due(10_000)] == ["g"]

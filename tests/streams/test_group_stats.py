@@ -111,7 +111,7 @@ def test_what_a_group_is_like() -> None:
     assert watched.value("member_state", state="unrevoked") == 1
 
 
-def test_a_generation_that_waits_is_told_with_its_moves() -> None:
+def test_a_generation_that_waits_is_reported_with_its_moves() -> None:
     """A generation is reported once, with its moves, when it has a target; not before."""
     watched = Watched()
     placed = orders()
@@ -125,7 +125,7 @@ def test_a_generation_that_waits_is_told_with_its_moves() -> None:
     assert watched.see(placed) is None
 
 
-def test_a_generation_is_told_once() -> None:
+def test_a_generation_is_reported_once() -> None:
     """Repeated snapshots of a generation count once; the report has its cause and moves."""
     watched = Watched()
     news = watched.see(orders())
@@ -208,7 +208,7 @@ def test_groups_beyond_the_limit_share_a_label() -> None:
     assert watched.value("generations_total", group="", cause="joined") == 2
 
 
-def test_a_deleted_group_is_told_no_more() -> None:
+def test_a_deleted_group_is_reported_no_more() -> None:
     """A deleted group's series end, and another group may take its place."""
     watched = Watched(groups_max=1)
     watched.see(settled(0, group=GroupId("a")))

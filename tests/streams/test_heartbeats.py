@@ -125,7 +125,7 @@ def test_what_is_no_heartbeat_only_moves_the_time() -> None:
     """Other bytes, and keys that name no group, change nothing but the time that was read."""
     rows = [Row(0, b"a", b"{}", 2_000), Row(0, None, None, 3_000), beat(4_000)._replace(key=b"a|b")]
     heard = listening(*rows)
-    assert (heard.through_ms(A), heard.has_heard(A)) == (3_999, False)
+    assert (heard.through_ms(A), heard.cover(A)) == (3_999, Cover(3_999, 3_999))
 
 
 def test_ticks_of_quiet_groups_go_together() -> None:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.http import Port
 from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.progress import KEPT, Progress
+from muster.streams.observability.spark_reports import KEPT, Progress
 
 ENDS = {"muster.membership": {"0": 5, "1": 9}}
 REPORT = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
+from support.streams.consumed import Consumed
 
 from muster.kafka.settings import client_settings
-from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import Rejected
@@ -28,26 +28,6 @@ class Hesitant(Observer):
 
     def _run(self) -> None:
         self._closing.wait()
-
-
-class Letter:
-    """A dead letter as the consumer returns it."""
-
-    def __init__(self, reason: str) -> None:
-        origin = Origin("muster.membership", 0, 1, 2)
-        self._encoded = encode(Rejected(origin=origin, reason=reason, message="m"))
-
-    def topic(self) -> str:
-        """The topic of dead letters."""
-        return "muster.rejected"
-
-    def key(self) -> bytes:
-        """Its key."""
-        return self._encoded.key
-
-    def value(self) -> bytes | None:
-        """Its value."""
-        return self._encoded.value
 
 
 def observer_of(metrics: Metrics) -> Hesitant:
@@ -75,7 +55,9 @@ def test_every_dead_letter_is_counted_under_its_reason() -> None:
 
     assert counts() == dict.fromkeys(map(str, DeadLetter), 0)
     for reason in (*DeadLetter, "OF_TOMORROW"):
-        observer._take(Letter(reason))  # type: ignore[arg-type]  # as a Message would be
+        origin = Origin("muster.membership", 0, 1, 2)
+        letter = Rejected(origin=origin, reason=reason, message="m")
+        observer._take(Consumed("muster.rejected", letter))  # type: ignore[arg-type]  # as a Message would be
     assert counts() == dict.fromkeys([*map(str, DeadLetter), "other"], 1)
 
 

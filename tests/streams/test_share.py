@@ -67,14 +67,14 @@ def test_a_row_larger_than_the_share_is_taken_alone() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_order_of_arrival_changes_nothing(seed: int) -> None:
     """A replay that brings the rows in another order takes the same ones."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     rows = [
-        row(n, chance.choice((100, 5_000, 9_000, 30_000)), chance.choice(("membership", "config")))
+        row(n, rng.choice((100, 5_000, 9_000, 30_000)), rng.choice(("membership", "config")))
         for n in range(60)
     ]
-    most = chance.choice((20_000, 60_000, 200_000))
+    most = rng.choice((20_000, 60_000, 200_000))
     in_order = share.of(rows, most, is_config)
-    chance.shuffle(rows)
+    rng.shuffle(rows)
     assert share.of(rows, most, is_config) == in_order
     assert len(in_order.entries) + len(in_order.beyond) == len(rows)
 

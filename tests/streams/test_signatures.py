@@ -153,7 +153,7 @@ def test_a_forgery_alone_makes_no_group() -> None:
     assert [row.topic for row in taken.rows] == ["muster.rejected"]
 
 
-def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
+def test_a_flood_of_forgeries_causes_few_dead_letters() -> None:
     """Of a thousand forgeries the first get dead letters; the last letter counts the others."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 1_001)]
     found = opened(*(row(beat, FORGER) for beat in beats))
@@ -165,7 +165,7 @@ def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
     assert "more" not in found.rejected[0].message
 
 
-def test_a_refusal_is_told_again_after_an_event_that_counts() -> None:
+def test_a_refusal_is_reported_again_after_an_event_that_counts() -> None:
     """The group gets the first refusal, and the first one after an accepted event."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 5)]
     by = [FORGER, FORGER, RING, FORGER]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("closes_soon")
 UNREACHABLE = "127.0.0.1:1"
 
 
-def test_a_loss_without_on_lost_is_told_to_on_revoked(
+def test_without_on_lost_a_loss_calls_on_revoked(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
     """It is called with what is lost, and `holds` says no by then, so a guarded commit is none."""

@@ -16,7 +16,7 @@ from muster.protocol.events import Heartbeat, Join, Lag, Leave, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import Subtopology, TaskSet
-from muster.worker.clock import boottime_ms
+from muster.worker.boottime import boottime_ms
 from muster.worker.errors import Fenced
 from muster.worker.lease import lease_until_ms
 

@@ -57,18 +57,18 @@ class History:
     _unreached: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(f"connect/{self.seed}/{self.faults}")
-        self.max_delay_ms = self.chance.choice(DELAYS_MS)
-        for number in range(self.chance.randint(1, 4)):
-            self.connectors[CONNECTORS[number]] = self.chance.randint(0, 6)
-        for worker in WORKERS[: self.chance.randint(1, 4)]:
+        self.rng = random.Random(f"connect/{self.seed}/{self.faults}")
+        self.max_delay_ms = self.rng.choice(DELAYS_MS)
+        for number in range(self.rng.randint(1, 4)):
+            self.connectors[CONNECTORS[number]] = self.rng.randint(0, 6)
+        for worker in WORKERS[: self.rng.randint(1, 4)]:
             self.reports[worker] = []
 
     def next(self) -> Round:
         """The next round, with or without an event."""
-        cause = "; ".join(self._happen() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
+        cause = "; ".join(self._happen() for _ in range(self.rng.choice((0, 1, 1, 1, 2))))
         forgotten = self._new_leader or self._mismatch
-        self._mismatch = self.faults and self.chance.random() < 0.06
+        self._mismatch = self.faults and self.rng.random() < 0.06
         if forgotten or self._mismatch or self._unreached or not self._delivered:
             for worker in self.reports:
                 self.reports[worker] = [t for t in self.reports[worker] if t in self._configured()]
@@ -85,9 +85,9 @@ class History:
         for worker, held in answer["members"].items():
             if worker not in self._unreached:
                 self.reports[worker] = list(held["report"])
-        if self.faults and self.chance.random() < 0.08:
+        if self.faults and self.rng.random() < 0.08:
             self._delivered = False
-        if self.faults and self.chance.random() < 0.05:
+        if self.faults and self.rng.random() < 0.05:
             self._new_leader = True
 
     def _problem(self) -> dict[str, Any]:
@@ -105,11 +105,11 @@ class History:
 
     def _draw_faults(self) -> None:
         unreached = set()
-        if self.faults and self.chance.random() < 0.15:
+        if self.faults and self.rng.random() < 0.15:
             unreached = {
                 worker
                 for worker, tasks in self.reports.items()
-                if self.chance.random() < 0.5 and self._configured().issuperset(tasks)
+                if self.rng.random() < 0.5 and self._configured().issuperset(tasks)
             }
         self._unreached = frozenset(unreached)
 
@@ -117,39 +117,39 @@ class History:
         events = [self._join, self._leave, self._wait, self._wait, self._configure]
         if self.faults:
             events += [self._claim, self._bounce]
-        return self.chance.choice(events)()
+        return self.rng.choice(events)()
 
     def _join(self) -> str:
         absent = [w for w in WORKERS if w not in self.reports]
         if not absent:
             return "nothing"
-        worker = self.chance.choice(absent)
+        worker = self.rng.choice(absent)
         self.reports[worker] = []
         return f"{worker} joins"
 
     def _leave(self) -> str:
         if len(self.reports) < 2:
             return "nothing"
-        worker = self.chance.choice(sorted(self.reports))
+        worker = self.rng.choice(sorted(self.reports))
         del self.reports[worker]
         return f"{worker} leaves"
 
     def _bounce(self) -> str:
-        worker = self.chance.choice(sorted(self.reports))
+        worker = self.rng.choice(sorted(self.reports))
         self.reports[worker] = []
         return f"{worker} is back, empty"
 
     def _wait(self) -> str:
-        part = self.chance.choice((self.delay_ms, self.delay_ms, self.delay_ms // 2, 1, 500_000))
+        part = self.rng.choice((self.delay_ms, self.delay_ms, self.delay_ms // 2, 1, 500_000))
         self.now_ms += part
         return f"{part} ms pass"
 
     def _configure(self) -> str:
-        name = self.chance.choice(CONNECTORS)
-        if name in self.connectors and self.chance.random() < 0.4:
+        name = self.rng.choice(CONNECTORS)
+        if name in self.connectors and self.rng.random() < 0.4:
             del self.connectors[name]
             return f"{name} is deleted"
-        self.connectors[name] = self.chance.randint(0, 8)
+        self.connectors[name] = self.rng.randint(0, 8)
         return f"{name} has {self.connectors[name]} tasks"
 
     def _claim(self) -> str:
@@ -157,9 +157,9 @@ class History:
         owners = [w for w in sorted(self.reports) if self.reports[w]]
         if not owners or len(self.reports) < 2:
             return "nothing"
-        owner = self.chance.choice(owners)
-        claimer = self.chance.choice([w for w in sorted(self.reports) if w != owner])
-        taken = self.chance.sample(self.reports[owner], min(2, len(self.reports[owner])))
+        owner = self.rng.choice(owners)
+        claimer = self.rng.choice([w for w in sorted(self.reports) if w != owner])
+        taken = self.rng.sample(self.reports[owner], min(2, len(self.reports[owner])))
         new = [t for t in taken if t not in self.reports[claimer]]
         self.reports[claimer] = as_read(new + self.reports[claimer])
         return f"{claimer} claims {new} of {owner}"

@@ -109,7 +109,7 @@ def counts(view: GroupView, placement: Placement) -> dict[str, tuple[int, int, i
 
 
 def random_cluster(
-    chance: random.Random, members: int, units: int, config: dict[str, object]
+    rng: random.Random, members: int, units: int, config: dict[str, object]
 ) -> GroupView:
     """A group with random racks for all and a random placement, standbys included."""
     racks = [f"r{n}" for n in range(4)]
@@ -118,21 +118,21 @@ def random_cluster(
             str(n),
             3,
             stateful=n % 4 > 0,
-            source_racks=tuple((tuple(chance.sample(racks, 2)),) for _ in range(3)),
-            changelog_racks=tuple((tuple(chance.sample(racks, 2)),) for _ in range(3)),
+            source_racks=tuple((tuple(rng.sample(racks, 2)),) for _ in range(3)),
+            changelog_racks=tuple((tuple(rng.sample(racks, 2)),) for _ in range(3)),
         )
         for n in range(units)
     ]
     held: list[tuple[list[str], list[str]]] = [([], []) for _ in range(members)]
     for unit in tasks:
         for task in (f"{unit.name}_{p}" for p in range(3)):
-            owner, copy = chance.sample(range(members), 2)
+            owner, copy = rng.sample(range(members), 2)
             held[owner][0].append(task)
             if unit.stateful:
                 held[copy][1].append(task)
     present = {
         f"P{n:02}": Member(
-            rack=chance.choice(racks),
+            rack=rng.choice(racks),
             active=active,
             standby=standby,
             tags={"zone": str(n % 2), "cluster": str(n % 3)},

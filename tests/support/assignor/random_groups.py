@@ -37,64 +37,64 @@ LAGS = [0, 50, 100, 101, 5000]
 @st.composite
 def problems(draw: st.DrawFn, *, racks: bool = False) -> tuple[list[Subtopology], dict, dict]:
     """Units, members by name, and config: with any roles, lags, capacities and draining members."""
-    chance = random.Random(draw(st.integers(0, 2**40)))
+    rng = random.Random(draw(st.integers(0, 2**40)))
     units = []
-    for name in range(chance.randint(1, 3)):
-        size = chance.randint(1, 6)
-        lists = tuple((tuple(chance.sample(["r0", "r1", "r2"], 2)),) for _ in range(size))
+    for name in range(rng.randint(1, 3)):
+        size = rng.randint(1, 6)
+        lists = tuple((tuple(rng.sample(["r0", "r1", "r2"], 2)),) for _ in range(size))
         units.append(
             Subtopology(
                 str(name),
                 size,
-                stateful=chance.random() < 0.7,
+                stateful=rng.random() < 0.7,
                 source_racks=lists if racks else None,
                 changelog_racks=lists if racks else None,
             )
         )
-    members = _members(chance, units, racks)
+    members = _members(rng, units, racks)
     config: dict[str, object] = {
-        "num_standby_replicas": chance.randint(0, 2),
-        "max_warmup_replicas": chance.randint(1, 4),
+        "num_standby_replicas": rng.randint(0, 2),
+        "max_warmup_replicas": rng.randint(1, 4),
         "acceptable_recovery_lag": 100,
     }
     if racks:
-        config["rack_aware_assignment_strategy"] = chance.choice(
+        config["rack_aware_assignment_strategy"] = rng.choice(
             ["min_traffic", "balance_subtopology"]
         )
     return units, members, config
 
 
-def _members(chance: random.Random, units: list[Subtopology], racks: bool) -> dict[str, Member]:
-    names = [f"P{n}" for n in range(chance.randint(1, 6))]
-    restricted = chance.random() < 0.3
-    equal = chance.random() < 0.5
+def _members(rng: random.Random, units: list[Subtopology], racks: bool) -> dict[str, Member]:
+    names = [f"P{n}" for n in range(rng.randint(1, 6))]
+    restricted = rng.random() < 0.3
+    equal = rng.random() < 0.5
     held: dict[str, dict[str, list[str]]] = {
         n: {"active": [], "standby": [], "learner": [], "ready": []} for n in names
     }
     lag: dict[str, dict[str, int]] = {n: {} for n in names}
     for unit in units:
         for task in (f"{unit.name}_{p}" for p in range(unit.partitions)):
-            roles = chance.sample(names, len(names))
-            if chance.random() < 0.8:
+            roles = rng.sample(names, len(names))
+            if rng.random() < 0.8:
                 held[roles.pop()]["active"].append(task)
             if not unit.stateful:
                 continue
             for role in ("standby", "standby", "learner"):
-                if roles and chance.random() < 0.4:
+                if roles and rng.random() < 0.4:
                     name = roles.pop()
                     held[name][role].append(task)
-                    lag[name][task] = chance.choice(LAGS)
-                    if role == "learner" and chance.random() < 0.5:
+                    lag[name][task] = rng.choice(LAGS)
+                    if role == "learner" and rng.random() < 0.5:
                         held[name]["ready"].append(task)
             for name in roles:
-                if chance.random() < 0.1:
-                    lag[name][task] = chance.choice(LAGS)
+                if rng.random() < 0.1:
+                    lag[name][task] = rng.choice(LAGS)
     return {
         n: Member(
-            capacity=1 if equal else chance.randint(1, 4),
-            rack=chance.choice(["r0", "r1", "r2"]) if racks else None,
-            draining=chance.random() < 0.15,
-            topics=_topics(chance, units) if restricted else None,
+            capacity=1 if equal else rng.randint(1, 4),
+            rack=rng.choice(["r0", "r1", "r2"]) if racks else None,
+            draining=rng.random() < 0.15,
+            topics=_topics(rng, units) if restricted else None,
             lag=lag[n],
             **held[n],
         )
@@ -102,8 +102,8 @@ def _members(chance: random.Random, units: list[Subtopology], racks: bool) -> di
     }
 
 
-def _topics(chance: random.Random, units: list[Subtopology]) -> list[str] | None:
-    return None if chance.random() < 0.4 else [u.name for u in units if chance.random() < 0.7]
+def _topics(rng: random.Random, units: list[Subtopology]) -> list[str] | None:
+    return None if rng.random() < 0.4 else [u.name for u in units if rng.random() < 0.7]
 
 
 def restricted(view: GroupView) -> bool:

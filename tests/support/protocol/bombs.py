@@ -164,20 +164,20 @@ def escapes(_: int) -> Iterator[Raw]:
 
 def rubbish(count: int) -> Iterator[Raw]:
     """Small random records under random keys."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     for _ in range(count):
-        kind = chance.choice((M, C, L))
-        yield kind, chance.randbytes(2), chance.randbytes(chance.randint(0, 40))
+        kind = rng.choice((M, C, L))
+        yield kind, rng.randbytes(2), rng.randbytes(rng.randint(0, 40))
 
 
 def framed_rubbish(count: int) -> Iterator[Raw]:
     """Records that begin as events do and go on at random, under keys that could be groups."""
-    chance = random.Random(8)
+    rng = random.Random(8)
     kinds = ("Join", "Report", "LagReport", "GroupConfig", "Heartbeat")
     for number in range(count):
         kind = {"LagReport": L, "GroupConfig": C}
-        name = chance.choice(kinds)
-        value = PREFIX[name] + chance.randbytes(chance.randint(0, 40))
+        name = rng.choice(kinds)
+        value = PREFIX[name] + rng.randbytes(rng.randint(0, 40))
         yield kind.get(name, M), f"framed{number % 50}".encode(), value
 
 
@@ -304,13 +304,13 @@ def forged_heartbeats(count: int) -> Iterator[Raw]:
 
 def heartbeat_rubbish(count: int) -> Iterator[Raw]:
     """What is no heartbeat, where heartbeats belong: other events, rubbish, keys, large records."""
-    chance = random.Random(9)
+    rng = random.Random(9)
     events = [config(), _join(0), Tick(group=HOSTILE, cover=Cover(0, 2**62))]
     others = [codec.encode(event) for event in events]
     for number in range(count):
         other = others[number % len(others)]
         yield H, other.key, other.value
-        yield H, chance.randbytes(3), PREFIX["Heartbeat"] + chance.randbytes(chance.randint(0, 40))
+        yield H, rng.randbytes(3), PREFIX["Heartbeat"] + rng.randbytes(rng.randint(0, 40))
         yield H, None, None
     for _ in range(max(count // 100, 3)):
         yield H, HOSTILE.encode(), PREFIX["Heartbeat"] + b"\xff" * 900_000

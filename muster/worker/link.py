@@ -24,7 +24,7 @@ from confluent_kafka import (
 
 from muster.kafka import access
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import Repeats
+from muster.kafka.log_filter import RepeatFilter
 from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
@@ -37,11 +37,11 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.configured_groups import configured_groups
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
-from muster.worker.progress import Progress, fresh_ms
+from muster.worker.reader_progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
-log.addFilter(Repeats())
+log.addFilter(RepeatFilter())
 # One set of settings serves both clients, and each warns about those it does not use.
 log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 

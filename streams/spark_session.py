@@ -27,7 +27,7 @@ from muster.broker.java import java_home
 from muster.kafka.settings import HIDDEN_NAMES
 from muster.streams.class_archive import ClassArchive
 from muster.streams.config import JobConfig
-from muster.streams.observability import progress
+from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
 
@@ -69,7 +69,7 @@ ALWAYS: tuple[_Setting, ...] = (
     ),
     _Setting(
         "spark.sql.streaming.numRecentProgressUpdates",
-        str(progress.KEPT),
+        str(spark_reports.KEPT),
         "the main loop comes for them four times a second and pays for each that is kept",
     ),
     _Setting(

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from muster.worker import progress
+from muster.worker import reader_progress
 from muster.worker.messages import CaughtUp
-from muster.worker.progress import Progress
+from muster.worker.reader_progress import Progress
 
 
 class Broker:
@@ -50,7 +50,7 @@ class Broker:
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     """The broker of every client."""
     made = Broker()
-    monkeypatch.setattr(progress, "AdminClient", made.connect)
+    monkeypatch.setattr(reader_progress, "AdminClient", made.connect)
     return made
 
 
@@ -178,15 +178,15 @@ def test_a_question_that_is_forgotten(
 ) -> None:
     """After a while another client is asked; a late answer still counts."""
     reader.ask(100)
-    reader.ask(100 + progress.LOST_MS - 1)
+    reader.ask(100 + reader_progress.LOST_MS - 1)
     assert len(broker.asked) == 1
-    reader.ask(100 + progress.LOST_MS)
+    reader.ask(100 + reader_progress.LOST_MS)
     assert (len(broker.asked), broker.clients) == (2, 2)
     broker.asked[0].set_result(SimpleNamespace(offset=10))
     reader.ask(5_000)
     assert len(broker.asked) == 2
     broker.answer(10)
-    assert inputs == [CaughtUp(100), CaughtUp(100 + progress.LOST_MS)]
+    assert inputs == [CaughtUp(100), CaughtUp(100 + reader_progress.LOST_MS)]
 
 
 def test_a_topic_that_has_grown(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:

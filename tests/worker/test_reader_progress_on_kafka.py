@@ -12,7 +12,7 @@ from support.suite.waiting import until
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
 from muster.worker.messages import CaughtUp
-from muster.worker.progress import LOST_MS, Progress
+from muster.worker.reader_progress import LOST_MS, Progress
 
 pytestmark = pytest.mark.broker
 
