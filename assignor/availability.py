@@ -2,7 +2,8 @@
 
 The steps are those of KIP-925's corrected HA (S2-F25). Each keeps the counts of the steps before:
 
-1. stateful actives: shares by capacity, the fewest moves, existing copies used;
+1. stateful actives: shares by capacity from which step 3 can balance both kinds together, the
+   fewest moves, existing copies used;
 2. standbys: balanced, as sticky as actives;
 3. stateless actives: balanced by themselves and together with the stateful ones;
 4. staging: warm owners keep running while learners restore at the destinations;
@@ -12,7 +13,8 @@ An owner that reports it is still restoring loses its task to another copy as so
 
 The target follows from present owners, so every generation computes the same one until the group
 changes: learners are not abandoned, and a balanced group is left alone. The target of stateful
-tasks ignores stateless ones, because those move back and forth while learners restore.
+tasks depends on how many stateless ones there are, not on where they run, because those move back
+and forth while learners restore.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class HighAvailability:
         copies = Copies(view)
         planner = Planner(view, copies, AVAILABILITY)
         stateful = view.tasks.stateful
-        planner.actives(np.flatnonzero(stateful).astype(np.int32))
+        later = int(np.count_nonzero(~stateful))
+        planner.actives(np.flatnonzero(stateful).astype(np.int32), later=later)
         planner.standbys()
         planner.refine()
         planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())

@@ -32,7 +32,8 @@ def expected(owned: Ownership, hashes: NDArray[np.uint64], slots: int) -> NDArra
         parts += [(copies.kept, int(role)), (copies.going, role + RELEASING)]
     with np.errstate(over="ignore"):
         for pairs, number in parts:
-            np.add.at(digests, slot_of(pairs), mixed(hashes[task_of(pairs)], number))
+            if len(pairs):
+                np.add.at(digests, slot_of(pairs), mixed(hashes[task_of(pairs)], number))
         for orphan in owned.orphans:
             task = TaskSet.of([orphan.task])
             digests[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]

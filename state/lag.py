@@ -186,12 +186,13 @@ def believed(draft: Draft) -> BoolArray:
 
 
 def unstarted(draft: Draft) -> Codes:
-    """Stateful actives that no member runs, moving to a member that has not reported on them."""
-    waits = (
-        draft.table.stateful
-        & (draft.target.active != NO_MEMBER)
-        & (draft.owned.holder == NO_MEMBER)
-    )
+    """Stateful actives moving to a member that has not reported on them.
+
+    No member runs them, or the one that does has been asked to stop.
+    """
+    leaves = (draft.owned.holder == NO_MEMBER) | draft.owned.revoking
+    aims = (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
+    waits = draft.table.stateful & leaves & aims
     tasks = np.flatnonzero(waits).astype(np.int32)
     if len(tasks) == 0:
         return codes_of(tasks, tasks)

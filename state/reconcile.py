@@ -245,7 +245,8 @@ def _expect(draft: Draft, slots: list[int]) -> None:
     going = draft.owned.revoking[held]
     with np.errstate(over="ignore"):
         for tasks, owner, number in _held_in_roles(draft, selected, held, going):
-            np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
+            if len(tasks):
+                np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
         for orphan in draft.owned.orphans:
             if selected[orphan.slot]:
                 added = _added_by(orphan.task, orphan.role)
@@ -272,6 +273,8 @@ def _held_in_roles(
     ]
 
     def add(pairs: Codes, number: int) -> None:
+        if len(pairs) == 0:
+            return
         mine = pairs[selected[slot_of(pairs)]]
         parts.append((task_of(mine), slot_of(mine), number))
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.solvers.flow import Longs
-from muster.assignor.solvers.shares import Counts, filled_shares
+from muster.assignor.solvers.shares import Counts, filled_shares, left_to_others
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.solvers.within import Box, Table, placed
 from muster.protocol.tasks import IntArray
@@ -51,6 +51,7 @@ def boxes(
     *,
     fair: bool = True,
     none_idle: bool = False,
+    later: int = 0,
 ) -> list[Box]:
     """Boxes that together contain all even counts, the most even first.
 
@@ -62,6 +63,8 @@ def boxes(
             or up. False: if any two loads by capacity, capacities in lowest terms, differ by at
             most 1.
         none_idle: every member gets a task if there are enough (EX-H10); with `fair` only.
+        later: tasks that are placed after these, and must be able to make the sum fair; with `fair`
+            only.
 
     Returns:
         An empty list if earlier tasks leave no even counts.
@@ -85,9 +88,10 @@ def boxes(
             box = _tight(total, low, high)
             by_bounds.setdefault((box.low.tobytes(), box.high.tobytes()), box)
     if fair:
-        box = _tight(total, *bounds)
+        box = _tight(total, bounds.low, bounds.high)
         by_bounds.setdefault((box.low.tobytes(), box.high.tobytes()), box)
-    return list(by_bounds.values())
+    together = left_to_others(total, capacity, later) if fair and later else None
+    return [box._replace(together=together) for box in by_bounds.values()]
 
 
 def _fair(total: int, capacity: Counts, beside: Counts) -> Box | None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from muster.assignor.errors import AssignorError
 
 Longs = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 _TOO_DEAR = (
     "costs are too large to be added up; expected smaller values of"
     " rack.aware.assignment.traffic_cost and rack.aware.assignment.non_overlap_cost"
@@ -56,6 +57,25 @@ class Network:
         first = self._arcs
         self._arcs += len(flat[0])
         return slice(first, self._arcs)
+
+    def pooled(
+        self, tail: Longs, pool: int, capacity: Longs, together: tuple[BoolArray, int] | None
+    ) -> None:
+        """Add free arcs (capacity int64[N]) from nodes into a pool.
+
+        Args:
+            tail: int64[N] nodes.
+            pool: the node they lead to.
+            capacity: int64[N], of each arc.
+            together: nodes (bool[N]) and how much flow these may send in sum; None = any.
+        """
+        if together is None:
+            self.arcs(tail, pool, capacity, 0)
+            return
+        of_these, most = together
+        gate = self.node()
+        self.arcs(tail, np.where(of_these, gate, pool), capacity, 0)
+        self.arcs(gate, pool, most, 0)
 
     def solve(self) -> tuple[Longs, int]:
         """Route all flow from where it enters to where it leaves at the least cost.

@@ -6,7 +6,9 @@ A member that rounds up gets an *extra*.
 
 Kinds of tasks (stateful, stateless, standbys) are shared out one after the other, each fair by
 itself and in the sum so far: extras go first to members that would otherwise fall below their share
-of the sum, last to those that would exceed it.
+of the sum, last to those that would exceed it. Of a kind that is followed by others, so many extras
+go to members that the later tasks could not raise to their share of the sum that these can raise
+the rest (`left_to_others`).
 
 This module knows counts only: no tasks, no owners.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,12 +81,53 @@ def slack(total: int, capacity: Counts, before: Counts | None = None) -> Slack:
     return Slack(floor, extras, level.astype(np.int8))
 
 
+class Together(NamedTuple):
+    """Members that may take only so many tasks together.
+
+    Attributes:
+        members: bool[M].
+        most: tasks that these members may take in sum.
+    """
+
+    members: NDArray[np.bool_]
+    most: int
+
+    def room(self, taken: Counts) -> int:
+        """How many more these members may take beside `taken` (int64[M]) tasks of each member."""
+        return self.most - int(taken[self.members].sum())
+
+
+def left_to_others(total: int, capacity: Counts, later: int) -> Together | None:
+    """Members that must leave extras to others, so that the sum can be fair once all are placed.
+
+    Tasks that are placed later raise members that are below their share of the sum. Where they are
+    too few to raise all of these, some must get an extra now, which the other members leave to
+    them. There always is such a choice: the exact dues, not rounded, are one.
+
+    Args:
+        total: tasks of the kind to share out now.
+        capacity: int64[M], at least one above 0.
+        later: tasks that are placed after these.
+
+    Returns:
+        The other members and how many tasks of this kind they may take; None = any number.
+    """
+    floor, extras = rounded_down(total, capacity)
+    short = np.maximum(rounded_down(total + later, capacity)[0] - floor, 0)
+    needed = int(short.sum()) - later
+    if needed <= 0:
+        return None
+    others = (short == 0) | (total * capacity % capacity.sum() == 0)
+    return Together(others, int(floor[others].sum()) + extras - needed)
+
+
 def shares(
     total: int,
     capacity: Counts,
     held: Counts,
     before: Counts | None = None,
     hints: Sequence[Counts] = (),
+    later: int = 0,
 ) -> Counts:
     """Shares of one kind of task, with the extras where most tasks can stay.
 
@@ -97,6 +141,7 @@ def shares(
         held: int64[M], how many of these tasks each member holds now.
         before: int64[M], tasks of the kinds shared out before this one; None = none.
         hints: int64[M] each, how many more each could take at little cost, cheapest kind first.
+        later: tasks of the kinds shared out after this one.
 
     Returns:
         int64[M], summing up to `total`.
@@ -114,6 +159,10 @@ def shares(
     else:
         level = (share + 1 if before is None else share + before + 1) / np.maximum(capacity, 1)
         order = np.lexsort((level, rank))
+    together = left_to_others(total, capacity, later) if later else None
+    if together is not None:
+        leaves = together.members[order]
+        order = order[~leaves | (np.cumsum(leaves) <= together.room(share))]
     share[order[: open_shares.extras]] += 1
     return share
 

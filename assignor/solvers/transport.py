@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from muster.assignor.model import NO_MEMBER
 from muster.assignor.solvers.balance import by_turns, dealt
 from muster.assignor.solvers.flow import Longs, Network
-from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.shares import Counts, Together
 from muster.assignor.solvers.spread import Window
 from muster.protocol.tasks import IntArray
 
@@ -38,11 +38,13 @@ class Room:
         base: int64[M], tasks each takes in any case.
         extras: how many members take one more.
         extra: int64[M], 1 where a member may be one of them.
+        together: members that may take only so many tasks in sum; None = any number.
     """
 
     base: Counts
     extras: int
     extra: Counts
+    together: Together | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -159,7 +161,8 @@ class _Graph:
         network.arcs(members, sink, room.base, 0)
         if room.extras:
             pool = network.node()
-            network.arcs(members, pool, room.extra, 0)
+            together = room.together and (room.together.members, room.together.room(room.base))
+            network.pooled(members, pool, room.extra, together)
             network.arcs(pool, sink, room.extras, 0)
         self._source: Longs = np.empty(0, dtype=np.int64)
 
@@ -299,7 +302,8 @@ def _lowest_first(freight: Freight, room: Room, entered: Counts) -> None:
     known[freight.home[freight.home != NO_MEMBER]] = True
     known[freight.member] = True
     alike = np.flatnonzero(~known)
-    properties = room.extra[alike], room.base[alike], freight.zone[alike]
+    leaves = np.zeros_like(known) if room.together is None else room.together.members
+    properties = room.extra[alike], room.base[alike], freight.zone[alike], leaves[alike]
     by_count = np.lexsort((-entered[alike], *properties))
     entered[alike[np.lexsort((alike, *properties))]] = entered[alike[by_count]]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.solvers.flow import Longs, Network
-from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.shares import Counts, Together
 from muster.assignor.solvers.spread import Spread
 from muster.protocol.tasks import IntArray
 
@@ -23,10 +23,14 @@ _MAX_COST = 1 << 42
 
 
 class Box(NamedTuple):
-    """How few and how many tasks each member may take: int64[M] each, `low` <= `high`."""
+    """How few and how many tasks each member may take: int64[M] each, `low` <= `high`.
+
+    Some members may take only so many `together`; None = any number.
+    """
 
     low: Counts
     high: Counts
+    together: Together | None = None
 
 
 def folded(figures: Iterable[Longs]) -> Longs:
@@ -111,6 +115,11 @@ def _within(
 ) -> IntArray | None:
     """The cheapest placement in a box; None if there is none."""
     tasks, members = table.price.shape
+    together = None
+    if box.together is not None:
+        together = box.together.members, box.together.room(box.low)
+        if together[1] < 0:
+            return None
     network = Network()
     task, member = network.nodes(tasks), network.nodes(members)
     pool, sink = network.node(), network.node()
@@ -130,7 +139,7 @@ def _within(
         unit_of = table.spread.unit
     arcs = network.arcs(task[row], gate[unit_of[row], column], 1, table.price[row, column])
     network.arcs(member, sink, box.low, 0)
-    network.arcs(member, pool, box.high - box.low, 0)
+    network.pooled(member, pool, box.high - box.low, together)
     network.arcs(pool, sink, need * tasks - int(box.low.sum()), 0)
     lost = network.arcs(task, sink, need, upper_bound)
     flow, _ = network.solve()

@@ -40,7 +40,7 @@ class ByCopies:
                 share = filled_shares(total, inputs.capacity, before) - before
         if share is None:
             hints = [] if inputs.at_once else _hints(inputs.view, inputs.copies, actives)
-            share = shares(len(tasks), inputs.capacity, count, before, hints)
+            share = shares(len(tasks), inputs.capacity, count, before, hints, actives.later)
         return self.within(actives, share)
 
     def within(self, actives: Actives, room: Counts) -> Settled:

@@ -43,9 +43,9 @@ class Exact:
     def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
         """The best owners; None if no balanced placement is left."""
         tasks, before = actives.task, actives.before
-        placed_later = len(self._view.tasks) - len(tasks) if before is None else 0
-        none_idle = not self._at_once and placed_later < int(np.count_nonzero(self._capacity))
-        choices = boxes(len(tasks), self._capacity, before, none_idle=none_idle)
+        later = actives.later
+        none_idle = not self._at_once and later < int(np.count_nonzero(self._capacity))
+        choices = boxes(len(tasks), self._capacity, before, none_idle=none_idle, later=later)
         unit = self._view.tasks.unit_of[tasks] if self._racks and self._racks.by_unit else None
         rack_cost = self._priced(tasks)
         figures = [rack_cost, *self._judged(tasks)]

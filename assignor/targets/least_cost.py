@@ -13,7 +13,7 @@ import numpy as np
 from muster.assignor.copies import Copies, Longs
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.solvers.balance import held
-from muster.assignor.solvers.shares import Counts, fair_sum, slack
+from muster.assignor.solvers.shares import DUE_NOTHING_MORE, Counts, fair_sum, left_to_others, slack
 from muster.assignor.solvers.spread import Window
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place
 from muster.assignor.targets.actives import NOTHING, quality, uneven
@@ -131,6 +131,10 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
             return Room(base, len(actives.task) - int(base.sum()), bounds[1] - bounds[0])
     shares_open = slack(len(actives.task), capacity, actives.before)
     base, extras = shares_open.floor, shares_open.extras
+    together = left_to_others(len(actives.task), capacity, actives.later) if actives.later else None
+    if together is not None:
+        may = shares_open.level != DUE_NOTHING_MORE
+        return Room(base, extras, may.astype(np.int64), together)
     for level in (0, 2, 4):
         first = shares_open.level == level
         if np.count_nonzero(first) >= extras:

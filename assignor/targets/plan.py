@@ -49,12 +49,18 @@ class Planner:
         self._strategies = chosen(inputs)
         self._standby_request: StandbyRequest | None = None
 
-    def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
-        """Place actives, balanced among themselves and with those placed before."""
+    def actives(self, tasks: IntArray, *, before: Counts | None = None, later: int = 0) -> None:
+        """Place actives, balanced among themselves and with those placed before and later.
+
+        Args:
+            tasks: int32[K], ascending.
+            before: int64[M], actives placed before these; None = none.
+            later: how many actives will be placed after these.
+        """
         if len(tasks) == 0:
             return
         home = self.home if len(tasks) == len(self.home) else self.home[tasks]
-        actives = Actives(tasks, home, before)
+        actives = Actives(tasks, home, before, later)
         answers = (place(actives, self.plan.active) for place in self._strategies.actives)
         self.plan.take(tasks, next(answer for answer in answers if answer is not None))
 
@@ -63,7 +69,7 @@ class Planner:
         tasks = np.arange(len(self.view.tasks), dtype=np.int32)
         if self._strategies.by_kind:
             stateful = self.view.tasks.stateful
-            self.actives(tasks[stateful])
+            self.actives(tasks[stateful], later=int(np.count_nonzero(~stateful)))
             self.actives(tasks[~stateful], before=self.loads())
         else:
             self.actives(tasks)

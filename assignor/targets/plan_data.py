@@ -71,11 +71,13 @@ class Actives:
         task: int32[K], their task indexes, ascending; at least one.
         home: int32[K], owners they may stay with, `NO_MEMBER` = none.
         before: int64[M], actives placed before these; None = none.
+        later: how many actives are placed after these.
     """
 
     task: IntArray
     home: IntArray
     before: Counts | None = None
+    later: int = 0
 
 
 class Settled(NamedTuple):

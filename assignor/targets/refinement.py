@@ -7,8 +7,9 @@ change moves or exchanges actives or standbys, or moves a standby to a member fr
 moves away. An active that goes to its standby leaves that place to its former owner, or to state.
 
 Never given up: learners and existing standbys, each member's distance from its share of the actives
-and of the stateful ones, copies as even as before or within 1 by capacity, units spread where
-`balance_subtopology` is on (S4-25), tags as different as before (T-03).
+and of the stateful ones, what tasks placed later need to make the sum fair, copies as even as
+before or within 1 by capacity, units spread where `balance_subtopology` is on (S4-25), tags as
+different as before (T-03).
 """
 
 from __future__ import annotations
@@ -291,6 +292,7 @@ class _State:
             0 if self._unit_spread is None else self._unit_spread.beyond(self.owner[:, None]),
             self._beyond(actives),
             self._beyond(stateful),
+            self._lacking(actives),
             *(max(self._spread(number * self._unit_load), self._capacity_lcm) for number in spread),
         )
 
@@ -301,6 +303,15 @@ class _State:
         total_capacity = capacity.sum()
         below = np.maximum(scaled_due // total_capacity - number, 0)
         return int((below + np.maximum(number - -(-scaled_due // total_capacity), 0)).sum())
+
+    def _lacking(self, number: Longs) -> int:
+        """Tasks that those placed later lack to bring every member to its share of the sum."""
+        later = len(self.owner) - len(self._placed)
+        if later == 0:
+            return 0
+        number, capacity = number[self._usable], self._capacity[self._usable]
+        due = (int(number.sum()) + later) * capacity // capacity.sum()
+        return max(int(np.maximum(due - number, 0).sum()) - later, 0)
 
     def _idle(self) -> int:
         """How many members have no active although there is one for each."""

@@ -13,6 +13,7 @@ from exploration.values import AS_OLD_MS, Values
 
 from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupState
+from muster.simulation.promises import BALANCING
 from muster.state import invariants
 from muster.state.group import Group
 from muster.worker.states import State
@@ -118,6 +119,8 @@ class Laws:
             or group.target.again
         ):
             return "learners at work"
+        if group.timers.followup_ms is not None and group.assignor in BALANCING:
+            return "a follow-up is asked for"
         for process in live:
             session = self.members.session(process)
             slot = group.roster.by_id.get(MemberId(process.name))

@@ -86,6 +86,7 @@ class Scenario(NamedTuple):
         assignor: its assignor.
         lags: copies report how far they are behind, not that they are ready.
         settled: begin with a group that has settled, not with the joins.
+        after: single steps that have happened before the search begins, in words.
         clocks: clocks that read heartbeats; 0 = members write them to the group's own log.
         skew_ms: how much the broker of the heartbeats is ahead of that of the group's log.
     """
@@ -98,6 +99,7 @@ class Scenario(NamedTuple):
     assignor: str = "sticky"
     lags: bool = False
     settled: bool = False
+    after: tuple[str, ...] = ()
     clocks: int = 0
     skew_ms: int = 0
 

@@ -9,8 +9,10 @@ import pytest
 from exploration import plugin
 from exploration.model import Budget, Scenario
 from exploration.scenarios import COPIES, ONE, TWO
+from exploration.stories import DRAINED, READ_AGAIN
 from support.suite.broken_rules import break_function
 
+from muster.assignor.availability import HighAvailability
 from muster.state import (
     deadlines,
     drains,
@@ -62,10 +64,30 @@ PLUG_IN = Scenario(TWO, 2, assignor=plugin.NAME)
 DRAIN = Scenario(TWO, 1, Budget(drain=1), settled=True)
 LEAVE = Scenario(TWO, 1, Budget(leave=1), settled=True)
 REPEATED = Scenario(ONE, 1, Budget(leave=1, start=1, repeat=1), settled=True)
+STANDBYS = Scenario(TWO, 2, settings=COPIES, assignor="high-availability")
 LEARNER = Scenario(TWO, 2, settings=COPIES[1:], assignor="learner")
 LAGS = LEARNER._replace(lags=True, budget=Budget(behind=1))
 
+FENCED = Mutant(
+    "a join that is read again frees nothing of a fenced member",
+    membership._rejoin,
+    "draft.answer.add(slot)\n        return",
+    """draft.release([slot])
+        draft.sessions.flags[slot] = 0
+        draft.update(slot, epoch=0, previous_epoch=0)
+        draft.causes.member(causes.REJOINED, member.id)""",
+    Scenario(
+        TWO,
+        1,
+        Budget(repeat=1, drain=1, late=4),
+        settings=(("rebalance.timeout.ms", "1000"), ("session.timeout.ms", "6000")),
+        after=READ_AGAIN[:DRAINED],
+    ),
+    states=40_000,
+)
+
 MUTANTS = (
+    FENCED,
     Mutant(
         "a task is granted when no member holds it",
         reconcile._grant,
@@ -184,6 +206,14 @@ MUTANTS = (
         " and not draft.answered",
         "",
         PLUG_IN,
+    ),
+    Mutant(
+        "a follow-up is asked for only while something is unfinished",
+        HighAvailability.assign,
+        " if unfinished else None",
+        "",
+        STANDBYS,
+        states=2_000,
     ),
     Mutant(
         "a plug-in's answer is carried out",

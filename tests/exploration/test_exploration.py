@@ -12,63 +12,14 @@ from pathlib import Path
 import pytest
 from exploration.explore import Exploration, replayed
 from exploration.model import Budget, Scenario
-from exploration.mutants import Mutant, break_rule
+from exploration.mutants import FENCED, break_rule
 from exploration.scenarios import ONE, SCENARIOS, TWO
+from exploration.stories import LATE_JOIN, READ_AGAIN, STRANGER
 from exploration.values import digest
 from exploration.walks import walks
 
-from muster.state import membership
-
 STATES = int(os.environ.get("MUSTER_EXPLORE_STATES", "1000"))
 WALKS = STATES // 100
-LATE_JOIN = (
-    "Kafka stores a join of A",
-    "time passes, and something is late",
-    "Kafka stores a join of B",
-    "time passes, and something is late",
-    "A sees the time",  # and sends its join again, within the lease that the first one may give
-    "time passes, and something is late",
-    "Kafka stores a join of A",  # when the session that began with the first join is over
-    "coordinator 1 takes 1 events",
-    "A reads A: active 0_0 (r1)",  # the session ended before the second join was acknowledged
-    "A has stopped everything",
-    "B sees the time",
-    "Kafka stores a join of B",
-    "coordinator 1 takes 3 events",  # the session of A has ended: 0_0 is another's
-)
-STRANGER = (
-    "Kafka stores a join of B",
-    "a second coordinator starts",
-    "coordinator 2 takes 2 events",
-    "B reads B: no tasks (r0, report)",
-    "Kafka stores a report of B (r0: nothing)",
-    "Kafka stores a join of A",  # which only the first coordinator reads
-    "coordinator 2 takes 1 events",  # all tasks look free to it; it grants none yet
-    "coordinator 1 takes 4 events",
-    "coordinator 1 publishes late",
-    "A reads A: active 0_0 (r1)",  # A has not heard of coordinator 2
-    "coordinator 2 takes 1 events",
-    "B reads B: no tasks (r1)",
-)
-BEATS = ("A sees the time", "Kafka stores a heartbeat of A")
-BEATS += ("B sees the time", "Kafka stores a heartbeat of B")
-READ_AGAIN = (
-    "Kafka stores a join of A, and will once more",
-    "Kafka stores a join of B",
-    "coordinator 1 takes 2 events",
-    "A reads A: active 0_0 (r1)",
-    "B reads B: no tasks (r1)",
-    "an operator drains A",
-    "coordinator 1 takes 1 events",  # A is to stop 0_0, and reads nothing from now on
-    *("time passes, and something is late", *BEATS, "coordinator 1 takes 2 events"),
-    *("time passes, and something is late", *BEATS, "coordinator 1 takes 2 events"),
-    *("time passes, and something is late", "the clock writes a tick"),
-    *(*BEATS, "coordinator 1 takes 3 events"),
-    *("time passes, and something is late", "the clock writes a tick"),
-    *(*BEATS, "coordinator 1 takes 3 events"),  # A is fenced, and its lease runs on
-    "Kafka stores again a join of A",
-    "coordinator 1 takes 1 events",
-)
 
 
 @pytest.mark.slow
@@ -107,14 +58,9 @@ def test_a_join_that_is_read_again_frees_nothing_of_a_fenced_member(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fenced session never joins again under its number: such a join is older than the fence."""
-    settings = (("rebalance.timeout.ms", "1000"), ("session.timeout.ms", "6000"))
-    scenario = Scenario(TWO, 1, Budget(repeat=1, drain=1, late=4), settings=settings)
-    assert replayed(scenario, READ_AGAIN) == ""
-    rule = "a join that is read again frees nothing of a fenced member"
-    old = "draft.answer.add(slot)\n        return"
-    new = "draft.release([slot]); draft.sessions.flags[slot] = 0"
-    break_rule(Mutant(rule, membership._rejoin, old, new, scenario), monkeypatch)
-    assert "which the group gave away" in replayed(scenario, READ_AGAIN)
+    assert replayed(FENCED.scenario._replace(after=()), READ_AGAIN) == ""
+    break_rule(FENCED, monkeypatch)
+    assert "which the group gave away" in replayed(FENCED.scenario._replace(after=()), READ_AGAIN)
 
 
 def test_a_search_goes_on_from_its_file(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def walks(scenario: Scenario, seed: int, count: int, steps: int = STEPS) -> Iter
 def _walked(system: System, seed: int, steps: int) -> Walk:
     rng = Random(f"walk/{seed}")
     world, story = system.first(), list[str]()
-    actors = [*(f"{name} " for name in system.scenario.members), "coordinator", "clock"]
+    actors = [f"{name} {part}" for name in system.scenario.members for part in ("", "reads")]
+    actors += ["coordinator", "clock"]
     asleep = ""
     for step in range(steps):
         if asleep:

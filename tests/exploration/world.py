@@ -8,7 +8,7 @@ other budgets bound how many faults of each kind happen in one run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -71,6 +71,24 @@ class System(Laws):
             _, then = self.calm_step(world)
             if self.unsettled(world) is None or isinstance(then, str):
                 break
+            world = then
+        after = self.followed(world, self.scenario.after)
+        assert isinstance(after, World), after
+        return after
+
+    def followed(self, world: World, story: Sequence[str]) -> World | str:
+        """The state at the end of a story of single steps, or the law that it breaks.
+
+        Raises:
+            LookupError: a step of the story cannot happen.
+        """
+        for line in story:
+            steps = System.steps(self, world)
+            then = next((then for what, then in steps if what == line), None)
+            if then is None:
+                raise LookupError(f"{line}: not one of {[what for what, _ in steps]}")
+            if isinstance(then, str):
+                return then
             world = then
         return world
 

@@ -8,6 +8,7 @@ little else. The same seed and the same faults give the same run.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from random import Random
 
@@ -16,7 +17,7 @@ from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unset
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
 from fault_injection.history import History, NotingProcess
 
-from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Lag, LagReport
+from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
@@ -55,6 +56,7 @@ class FaultRun(SimulatedKafka):
         self._apart_chance = Random(f"apart/{seed}")
         self._apart_share = self._apart_chance.choice((0.0, 0.5, 1.0))
         self._numbers: dict[str, int] = {}
+        self._reports = deque[Event]()  # of the exporter, on their way
         self._config = faults.beginning(seed)
         self.configure(self._config)
         self.jobs.begin()
@@ -198,7 +200,8 @@ class FaultRun(SimulatedKafka):
             copies = sorted(holding.standby | holding.learner)
             if process.name == name and copies:
                 lags = tuple(Lag(task, offsets) for task in copies)
-                self.send(LagReport(group=GROUP, member=MemberId(name), lags=lags))
+                self._reports.append(LagReport(group=GROUP, member=MemberId(name), lags=lags))
+                self.send_oldest(self._reports)
 
     def _end_lags(self) -> None:
         """The exporter reports that all copies have caught up.

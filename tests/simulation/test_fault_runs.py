@@ -145,6 +145,12 @@ def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:
     assert runs.play(seed, runs.stream(seed))[2] == ""
 
 
+def test_lags_of_the_exporter_arrive_in_their_order() -> None:
+    """A copy is reported far behind, and at once as near: the group knows the second report."""
+    seed = 2_000_521
+    assert runs.play(seed, runs.stream(seed))[2] == ""
+
+
 def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker fails a `static` group whose member runs a job that it does not name."""
     monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the checker

@@ -61,6 +61,8 @@ def test_random_lives_come_to_rest(part: int) -> None:
         1_003_160,  # a static member came back as another process, and its old word still counted
         2_000_804,  # a task went to a member that was just giving its copy up, so it started cold
         2_002_557,  # the same
+        3_000_514,  # a task went to a member that had lost its copy; its owner was stopping
+        2_002_543,  # one stateless task, two members without a task: stateful ones left no fair sum
     ],
 )
 def test_lives_that_once_broke_a_promise(seed: int) -> None:
