@@ -59,8 +59,6 @@ from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt")
 
-BEAT_MS: Final = 1_000
-"""Between two heartbeats; a rebalance is noticed with the next one."""
 RETRY_MS: Final = 250
 """Before a request is sent again that no broker answered."""
 LOOK_MS: Final = 1_000
@@ -252,7 +250,7 @@ class Governor:
             self._on_synced(now)
         elif self.state in (State.LEADING, State.FOLLOWING):
             self._heard_ms = self._asked_ms
-            self._due_ms = now + BEAT_MS
+            self._due_ms = now + self._options.beat_ms
             if self.state is State.LEADING and self._is_overdue(now):
                 self._join_group()
 
@@ -524,11 +522,11 @@ class Governor:
             if self._options.seat is Seat.WAIT:
                 self._bridge.falls_silent()
                 self._tell("is in the group; waits until the leader's seat falls free")
-                self._to(State.FOLLOWING, now + BEAT_MS)
+                self._to(State.FOLLOWING, now + self._options.beat_ms)
             else:
                 self._look()
             return
-        self._to(State.LEADING, now + BEAT_MS)
+        self._to(State.LEADING, now + self._options.beat_ms)
         self._send(self._bridge.answered(self._given, now))
         if self._here:
             self._send(self._bridge.tell(now))
