@@ -7,6 +7,7 @@ from support.adopt.classic_group import Follower
 from support.adopt.governed import GovernedWorld, GovernorProcess
 
 from muster.adopt.model import Seat, State
+from muster.protocol.events import Leave
 
 COOPERATIVE, EAGER = ("cooperative-sticky",), ("range",)
 BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
@@ -92,6 +93,15 @@ def test_a_drain_makes_a_round(protocols):
     world.drain(followers["B"], on=False)
     settled(world)
     assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+def test_a_member_that_is_gone_leaves_once():
+    """The log has one leave of it, not another as of a member that an earlier governor knew."""
+    world, _, followers = governed()
+    followers["A"].leave()
+    settled(world)
+    left = [event.member for event in world.log.events if isinstance(event, Leave)]
+    assert len(left) == 1
 
 
 def test_only_moved_partitions_stop():
