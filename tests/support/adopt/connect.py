@@ -194,8 +194,8 @@ class ConnectCluster:
     def connector(self, name: str, tasks: int) -> None:
         """Make a connector with so many tasks, that writes a topic's records to a file.
 
-        Its tasks' consumers have a group of their own on the broker. In one that killed workers of
-        another cluster are still in, a task waits for them when it joins, and cannot stop meanwhile.
+        Its tasks' consumers have a group of their own on the broker. If killed workers of another
+        cluster are still in it, a task waits for them when it joins, and cannot stop meanwhile.
         """
         config = {
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
