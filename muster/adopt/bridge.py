@@ -108,11 +108,10 @@ class Bridge:
             snapshot: the newest of the group; a member that it has keeps its incarnation.
             now_ms: by the clock of sessions.
         """
-        sends: list[Send] = []
         present = {member.name: member for member in said}
+        sends = self._bury(snapshot, present, now_ms)
         for name in [name for name in self._members if name not in present]:
             sends += self._leave(name, now_ms)
-        sends += self._bury(snapshot, present, now_ms)
         for name, member in present.items():
             spoken = self._members.get(name)
             join = self._join_of(member)

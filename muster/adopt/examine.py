@@ -127,7 +127,10 @@ def governors(described: Description) -> list[str]:
 
 def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
     if is_empty:
-        return f"group {name!r} has no members. --fresh takes the seat before the first one comes"
+        return (
+            f"group {name!r} has no members now; those that a governor has just let go come back"
+            " within a heartbeat: try again. --fresh takes the seat before the first one comes"
+        )
     return (
         f"Kafka has no group {name!r}, or this login may not see it (it needs READ on the group);"
         f" there are: {there_are(name, there)}. --fresh takes the seat before the first one comes"

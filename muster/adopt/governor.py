@@ -11,7 +11,8 @@ of topics and connectors; None = time has passed. It asks and tells through `mod
     ANSWERING   SyncGroup is sent; as the leader, with an answer for each member
     LEADING     heartbeats, until the group rebalances or the coordinator decides otherwise
     FOLLOWING   a member without partitions, until the seat falls free (`--wait`)
-    WATCHING    not a member; looks whether the governor before it is gone (`--stand-by`)
+    WATCHING    not a member; looks whether a governor is in the group: it stands by (`--stand-by`),
+                its session had ended, or a client removed it
 """
 
 from __future__ import annotations
@@ -59,8 +60,6 @@ from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt")
 
-BEAT_MS: Final = 1_000
-"""Between two heartbeats; a rebalance is noticed with the next one."""
 RETRY_MS: Final = 250
 """Before a request is sent again that no broker answered."""
 LOOK_MS: Final = 1_000
@@ -126,6 +125,7 @@ class Governor:
         self._heard_ms = 0  # when the newest request was sent that Kafka answered
         self._let_go = LetGo()
         self._missing = 0  # members that were let go and are not back
+        self._removed = False  # a client removed us, and it is not known yet who did
 
     def begin(self) -> None:
         """Take the seat, or watch who has it."""
@@ -252,7 +252,7 @@ class Governor:
             self._on_synced(now)
         elif self.state in (State.LEADING, State.FOLLOWING):
             self._heard_ms = self._asked_ms
-            self._due_ms = now + BEAT_MS
+            self._due_ms = now + self._options.beat_ms
             if self.state is State.LEADING and self._is_overdue(now):
                 self._join_group()
 
@@ -292,20 +292,19 @@ class Governor:
                 self._to(self.state, now + pause)
 
     def _on_unknown(self, now: int) -> None:
-        """Kafka does not count us any more: our session has ended, or a client removed us."""
+        """Kafka does not count us any more: our session has ended, or a client removed us.
+
+        Another governor may have the seat now: then it keeps it.
+        """
         lived = now - self._heard_ms < self._options.session_timeout_ms
-        if self.state is State.LEADING and lived:
-            self._tell("removed from the group: handed back")
-            self._send(self._bridge.leave_all(now))
-            self._end(None)
-            return
         self._member = ""
         if self.state in (State.LOOKING, State.EVICTING):
             self._to(State.EVICTING, now)
-        elif self._options.kind is Kind.CONNECT or self._options.seat is Seat.STAND_BY:
-            self._watch(now)  # another governor may have taken the seat
+        elif lived:
+            self._removed = True
+            self._to(State.WATCHING, now)
         else:
-            self._join_group()
+            self._watch(now)
 
     # ------------------------------------------------------------------------------- the seat
 
@@ -320,10 +319,22 @@ class Governor:
     def _on_watched(self, governed: bool | None, now: int) -> None:
         if self.state is not State.WATCHING:
             return
-        if governed is False:
+        if self._removed and governed is not None:
+            self._on_removed(governed, now)
+        elif governed is False:
             self._join_group()
         else:
             self._due_ms = now + LOOK_MS
+
+    def _on_removed(self, governed: bool, now: int) -> None:
+        """A client removed us: another governor that is in the group now, or an operator."""
+        self._removed = False
+        if governed:
+            self._watch(now + LOOK_MS)
+        else:
+            self._tell("removed from the group: handed back")
+            self._send(self._bridge.leave_all(now))
+            self._end(None)
 
     def _on_joined(self, answer: Message, now: int) -> None:
         self._member, self._generation = answer.member_id, answer.generation_id
@@ -524,11 +535,11 @@ class Governor:
             if self._options.seat is Seat.WAIT:
                 self._bridge.falls_silent()
                 self._tell("is in the group; waits until the leader's seat falls free")
-                self._to(State.FOLLOWING, now + BEAT_MS)
+                self._to(State.FOLLOWING, now + self._options.beat_ms)
             else:
                 self._look()
             return
-        self._to(State.LEADING, now + BEAT_MS)
+        self._to(State.LEADING, now + self._options.beat_ms)
         self._send(self._bridge.answered(self._given, now))
         if self._here:
             self._send(self._bridge.tell(now))

@@ -24,6 +24,15 @@ Message: TypeAlias = Any
 
 SESSION_MS: Final = 6_000
 ANSWER_MS: Final = 1_000
+BEAT_MIN_MS: Final = 200
+BEAT_MAX_MS: Final = 1_000
+BEATS_PER_S: Final = 100
+"""Heartbeats that one process sends for all its groups, unless they have more at `BEAT_MAX_MS`."""
+
+
+def beat_ms(groups: int) -> int:
+    """Time between two heartbeats of a group, in ms, when one process governs so many groups."""
+    return min(max(BEAT_MIN_MS, groups * 1_000 // BEATS_PER_S), BEAT_MAX_MS)
 
 
 class State(Enum):
@@ -70,6 +79,7 @@ class Options:
         protocols: further assignor names that members offer.
         session_timeout_ms: after so long without heartbeats Kafka gives the seat to another member.
         answer_timeout_ms: how long the coordinator may take for a decision.
+        beat_ms: between two heartbeats; the governor notices a rebalance with the next one.
         is_known: whether muster has had the group before. Its governor then reads the newest record
             before it begins: the members of a governor that was killed keep their incarnations.
     """
@@ -86,6 +96,7 @@ class Options:
     protocols: tuple[str, ...] = ()
     session_timeout_ms: int = SESSION_MS
     answer_timeout_ms: int = ANSWER_MS
+    beat_ms: int = BEAT_MAX_MS
     is_known: bool = False
 
 

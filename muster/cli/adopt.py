@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from muster.adopt import examine, rights, said
-from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
+from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
 from muster.adopt.office import Office
 from muster.adopt.release import release
 from muster.adopt.said import Kind
@@ -238,6 +238,7 @@ def wanted(
             protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
+            beat_ms=beat_ms(len(found)),
             is_known=known.get(group) is not None,
         )
         for group, each in found.items()

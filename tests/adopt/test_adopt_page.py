@@ -82,6 +82,16 @@ class Reader:
         return done.stdout
 
 
+def is_governed(fleet: Fleet, story: str) -> None:
+    """Wait until muster has both members, and each of them half of the partitions."""
+    until(
+        lambda: len(fleet.described().get("members", ())) == 2,
+        "muster has both members",
+        story=fleet.story,
+    )
+    fleet.settles({"W1": 3, "W2": 3}, story)
+
+
 def test_the_ladder(kafka, job, tmp_path: Path):
     """Each command does what the page says; consumers go on reading all along."""
     create, run, adopt, describe, explain, plan, drain, cancel, config, weigh, release = COMMANDS
@@ -105,12 +115,7 @@ def test_the_ladder(kafka, job, tmp_path: Path):
             "5000",
         )  # however busy the machine, the coordinator decides
         governor = fleet.run("governor", [*reader.words(adopt), *patient], env)
-        until(
-            lambda: len(fleet.described().get("members", ())) == 2,
-            "muster has both members",
-            story=fleet.story,
-        )
-        fleet.settles({"W1": 3, "W2": 3}, "both have their share")
+        is_governed(fleet, "both have their share")
         readme = Shown(governor, fleet.group)
         readme.agrees("adopt --group orders")
         table = reader.runs(describe)
@@ -128,12 +133,7 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         governor.process.send(signal.SIGTERM)
         assert governor.process.wait(30) == 0
         governor = fleet.run("again", reader.words(weigh), env)
-        until(
-            lambda: len(fleet.described().get("members", ())) == 2,
-            "muster has both members again",
-            story=fleet.story,
-        )
-        fleet.settles({"W1": 3, "W2": 3}, "all partitions carry the same")
+        is_governed(fleet, "all partitions carry the same")
         rounds = len(governor.lines())
         released = reader.runs(release)
         assert governor.process.wait(30) == 0

@@ -13,9 +13,10 @@ COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 
 @pytest.mark.broker
 def test_the_broker_restarts(own_broker, tmp_path):
-    """The governor finds it again, and leads."""
+    """The governor finds it again, and leads; every record is processed."""
     topics = new_topics(own_broker.bootstrap_server)
     with Fleet(topics, tmp_path, partitions=4) as fleet:
+        fleet.produces()
         governor = fleet.adopt("--fresh", "consumer")
         fleet.consumer("A", **COOPERATIVE)
         until(
@@ -36,6 +37,7 @@ def test_the_broker_restarts(own_broker, tmp_path):
         done = fleet.muster("adopt", "--release")
         assert done.returncode == 0, (done.stderr, fleet.story())
         fleet.settles([2, 2], "the group goes on")
+        fleet.check()
     topics.close()
 
 

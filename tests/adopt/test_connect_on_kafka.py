@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -136,4 +138,43 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
             )
             governor.process.send(signal.SIGTERM)
             assert governor.process.wait(30) == 0
+        cluster.check_alone()
+
+
+@MATRIX
+def test_a_lost_workers_jobs_wait(kafka, job, tmp_path):
+    """As in Connect: nobody gets them before `scheduled.rebalance.max.delay.ms`, then one does."""
+    with (
+        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
+        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
+    ):
+        fleet.group = cluster.group
+        one, two = cluster.start(), cluster.start()
+        cluster.ready()
+        cluster.connector("a", 3)
+        until(lambda: len(cluster.places()) == 4, "Connect places", story=cluster.story)
+        delay = ("--config", "scheduled.rebalance.max.delay.ms=20000")
+        governor = fleet.adopt("--config-topic", cluster.config_topic, *delay)
+
+        def said() -> str:
+            return governor.file.read_text(errors="replace")
+
+        until(lambda: ": 2 members; " in said(), "it answers both", story=fleet.story)
+        until(
+            lambda: Counter(cluster.places().values()) == {one.name: 2, two.name: 2},
+            "both have their share",
+            pause_s=0.5,
+            story=fleet.story,
+        )
+        cluster.kill(two)
+        until(
+            lambda: set(cluster.running()) == {"a", "a-0", "a-1", "a-2"},
+            "the other worker runs all",
+            pause_s=0.5,
+            story=fleet.story,
+        )
+        alone = said().rpartition(": 2 members; ")[2]
+        starts = re.findall(r": 1 member; (\d+) tasks? to start, 0 to stop", alone)
+        assert starts[0] == "0", alone
+        assert [count for count in starts if count != "0"] == ["2"], alone
         cluster.check_alone()

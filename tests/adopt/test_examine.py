@@ -65,7 +65,7 @@ def kafka(monkeypatch):
     ("group", "said"),
     [
         ("ordres", r"Kafka has no group 'ordres', or .* there are: orders.*--fresh takes the seat"),
-        ("empty", "group 'empty' has no members. --fresh takes the seat"),
+        ("empty", "group 'empty' has no members now; .*: try again. --fresh takes the seat"),
         ("new", r"KIP-848.*no member leads. muster shadow works.*group.protocol=classic"),
         ("app", r"KIP-1071.*no member leads"),
         ("old-app", "is of Kafka Streams: only a member with its topology"),

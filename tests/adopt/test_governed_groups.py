@@ -7,6 +7,7 @@ from support.adopt.classic_group import Follower
 from support.adopt.governed import GovernedWorld, GovernorProcess
 
 from muster.adopt.model import Seat, State
+from muster.protocol.events import Leave
 
 COOPERATIVE, EAGER = ("cooperative-sticky",), ("range",)
 BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
@@ -94,6 +95,28 @@ def test_a_drain_makes_a_round(protocols):
     assert sorted(world.shares().values()) == [4, 4, 4]
 
 
+def test_a_member_that_is_gone_leaves_once():
+    """The log has one leave of it, not another as of a member that an earlier governor knew."""
+    world, _, followers = governed()
+    followers["A"].leave()
+    settled(world)
+    left = [event.member for event in world.log.events if isinstance(event, Leave)]
+    assert len(left) == 1
+
+
+@BOTH
+def test_a_topic_that_weighs_more(protocols):
+    """`--weight orders=4`: who has its one partition has no other."""
+    world = GovernedWorld({"orders": 1, "audit": 4})
+    world.weights = {"orders": 4}
+    world.adopt()
+    both = [world.follower(name, protocols=protocols) for name in "AB"]
+    settled(world)
+    assert sorted(world.shares().values()) == [1, 4]
+    [alone] = [each for each in both if len(each.owned) == 1]
+    assert {task.unit for task in alone.owned} == {"orders"}
+
+
 def test_only_moved_partitions_stop():
     """A fourth cooperative consumer takes one partition from each of three; nothing else moves."""
     world, _, followers = governed()
@@ -169,6 +192,24 @@ def test_the_group_is_handed_back(protocols):
 
 
 @BOTH
+@pytest.mark.parametrize("state", [State.LEADING, State.JOINING])
+def test_an_operator_removes_the_governor(protocols, state):
+    """It ends, also in the midst of a rebalance, and the consumers assign by themselves."""
+    world, governor, _ = governed(protocols)
+    if state is State.JOINING:
+        world.follower("D", protocols=protocols)
+    while governor.governor.state is not state:
+        world.time.run(10)
+    [seat] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
+    world.group.remove(seat)
+    world.time.run(20_000)
+    assert governor.governor.state is State.ENDED
+    assert world.all_owned()
+    assert world.log.snapshot is not None
+    assert world.log.snapshot.members == ()
+
+
+@BOTH
 def test_the_governor_dies_and_its_stand_by_governs(protocols):
     """Its stand-by takes the seat when Kafka's session has ended; muster's group lives on."""
     world, first, _ = governed(protocols)
@@ -192,6 +233,42 @@ def test_the_governor_is_frozen(protocols):
     governor.thaw()
     settled(world, 60_000)
     assert governor.governor.state is State.LEADING
+
+
+@BOTH
+def test_a_frozen_governor_wakes_up_behind_its_stand_by(protocols):
+    """The one that governs goes on; the other stands by, and no member notices."""
+    world, first, _ = governed(protocols)
+    second = world.adopt("muster-governor-2", Seat.STAND_BY)
+    first.frozen = True
+    world.follower("D", protocols=protocols)
+    settled(world, 40_000)
+    generation = world.group.generation
+    first.thaw()
+    settled(world)
+    assert world.group.generation == generation
+    states = first.governor.state, second.governor.state
+    assert states == (State.WATCHING, State.LEADING)
+    second.alive = False
+    settled(world, 40_000)
+    assert first.governor.state is State.LEADING
+
+
+@BOTH
+def test_a_governor_that_another_one_removes_stands_by(protocols):
+    """Of two that take the seat the one whose instance id comes first keeps it."""
+    world = GovernedWorld({"orders": 12})
+    second = world.adopt("muster-governor-2")
+    for name in "ABC":
+        world.follower(name, protocols=protocols)
+    settled(world)
+    first = world.adopt("muster-governor-1")
+    settled(world, 40_000)
+    states = first.governor.state, second.governor.state
+    assert states == (State.LEADING, State.WATCHING)
+    first.alive = False
+    settled(world, 40_000)
+    assert second.governor.state is State.LEADING
 
 
 @BOTH

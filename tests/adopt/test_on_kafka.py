@@ -56,6 +56,8 @@ def test_the_life_of_a_governed_group(kafka, job, tmp_path, protocol):
         assert governor.process.wait(30) == 0
         fleet.settles({"A": 4, "C": 4}, "the group assigns by itself again")
         fleet.check()
+        done = fleet.muster("replay")
+        assert done.returncode == 0, f"the log does not give the same again: {done.stdout}"
 
 
 def test_the_governor_is_killed_and_its_stand_by_governs(kafka, job, tmp_path):

@@ -56,6 +56,8 @@ listeners=http://{host}:{port}
 session.timeout.ms=6000
 heartbeat.interval.ms=500
 connect.protocol={protocol}
+consumer.session.timeout.ms=6000
+consumer.heartbeat.interval.ms=500
 plugin.discovery=service_load
 """
 JOINING = re.compile(r"^(\d+) .*\(Re-\)joining group")
@@ -190,12 +192,17 @@ class ConnectCluster:
             )
 
     def connector(self, name: str, tasks: int) -> None:
-        """Make a connector with so many tasks, that writes a topic's records to a file."""
+        """Make a connector with so many tasks, that writes a topic's records to a file.
+
+        Its tasks' consumers have a group of their own on the broker. If killed workers of another
+        cluster are still in it, a task waits for them when it joins, and cannot stop meanwhile.
+        """
         config = {
             "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
             "tasks.max": str(tasks),
             "topics": self._topic,
             "file": str(self.folder / f"{name}.txt"),
+            "consumer.override.group.id": f"{self.group}-{name}",
         }
         until(
             lambda: self.workers[0].ask("PUT", f"/connectors/{name}/config", config),

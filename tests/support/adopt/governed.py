@@ -47,6 +47,7 @@ class Coordinator:
     Attributes:
         runs: whether the coordinator reads its log; without it, events only pile up.
         snapshot: the newest it has published.
+        events: all that were written to the log.
     """
 
     def __init__(self, time: Time, config: GroupConfig) -> None:
@@ -54,7 +55,7 @@ class Coordinator:
         self.snapshot: GroupSnapshot | None = None
         self.records: list[Record] = []
         self._time = time
-        self._log: list[Event] = []
+        self.events: list[Event] = []
         self._read = 0
         self._group = MusterGroup.new(GROUP)
         self._wake_ms: int | None = None
@@ -71,8 +72,8 @@ class Coordinator:
     def write(self, event: Event) -> Place:
         """Append an event to the log."""
         topic = "muster.config" if isinstance(event, GroupConfig) else "muster.membership"
-        place = Place(topic, 0, len(self._log))
-        self._log.append(replace(event, origin=Origin(topic, 0, place.offset, self._time.now_ms)))
+        place = Place(topic, 0, len(self.events))
+        self.events.append(replace(event, origin=Origin(topic, 0, place.offset, self._time.now_ms)))
         return place
 
     def _batch(self) -> None:
@@ -81,7 +82,7 @@ class Coordinator:
             return
         if self._wake_ms is not None and self._time.now_ms >= self._wake_ms:
             self.write(Tick(group=GROUP))
-        events, self._read = self._log[self._read :], len(self._log)
+        events, self._read = self.events[self._read :], len(self.events)
         if not events:
             return
         step = advance(self._group, events, coordinator_epoch=1)
@@ -110,6 +111,7 @@ class GovernorProcess:
             configured=world.configured,
             instance_id=name,
             seat=seat,
+            weights=world.weights,
         )
         self.governor = Governor(options, self, self, self, self.post, lambda: world.time.now_ms)
         world.log.follow(self)
@@ -182,11 +184,13 @@ class GovernedWorld:
         followers: all that ever were.
         governors: all that ever were.
         blind: whether Kafka does not say which topics there are.
+        weights: topic → load of each of its partitions, for governors that start later.
     """
 
     def __init__(self, topics: dict[str, int], assignor: str = "sticky") -> None:
         self.time = Time()
         self.topics, self.blind = topics, False
+        self.weights: dict[str, float] = {}
         self.group = Group(self.time)
         self.followers: list[Follower] = []
         self.governors: list[GovernorProcess] = []
