@@ -6,6 +6,7 @@ fenced or has drained long enough has no owner. Kept for one batch: a later move
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -25,7 +26,7 @@ class Departed:
 
     def __init__(self) -> None:
         self._members: dict[int, tuple[str, str]] = {}
-        self._had: dict[Role, Codes] = dict.fromkeys(Role, no_codes())
+        self._had = defaultdict[Role, Codes](no_codes)
 
     def note(self, slot: int, member: str, why: str) -> None:
         """Note a member that left the placement; `why` completes "<member id> …"."""
@@ -42,7 +43,8 @@ class Departed:
 
     def carry(self, renumbered: Callable[[Codes], Codes]) -> None:
         """Renumber the tasks after a change of the table."""
-        self._had = {role: renumbered(pairs) for role, pairs in self._had.items()}
+        for role, pairs in self._had.items():
+            self._had[role] = renumbered(pairs)
 
     def moves(
         self, table: TaskTable, members: tuple[str, ...], reasons: Iterable[Reason]

@@ -60,6 +60,7 @@ _CARRIED = (
     *("sources", "found"),
 )
 _PARTS = ("owned", "target", "timers", "recovery")
+_OF_GROUP = (*_CARRIED, *_PARTS, "roster", "sessions")
 _PUBLISHED = attrgetter(
     *("generation", "cause", "assignor", "settings", "table", "drains", "dead", "sources", "found"),
     *("target.generation", "target.placed_ms", "target.moves", "target.memory"),
@@ -410,14 +411,8 @@ class Draft:
         self._shared = (self.owned.holder, self.owned.revoking)
         self.recovery.asked = frozenset(self.recovery.asked)
         epoch = self.coordinator_epoch if changed else self.group.coordinator_epoch
-        carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
-        return replace(
-            self.group,
-            **carried,
-            coordinator_epoch=epoch,
-            roster=self.roster,
-            sessions=self.sessions,
-        )
+        values: dict[str, Any] = {name: getattr(self, name) for name in _OF_GROUP}
+        return Group(**values, coordinator_epoch=epoch)
 
 
 def _differ(one: Any, other: Any) -> bool:  # noqa: ANN401  # values of one attribute
