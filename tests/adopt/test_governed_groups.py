@@ -104,6 +104,19 @@ def test_a_member_that_is_gone_leaves_once():
     assert len(left) == 1
 
 
+@BOTH
+def test_a_topic_that_weighs_more(protocols):
+    """`--weight orders=4`: who has its one partition has no other."""
+    world = GovernedWorld({"orders": 1, "audit": 4})
+    world.weights = {"orders": 4}
+    world.adopt()
+    both = [world.follower(name, protocols=protocols) for name in "AB"]
+    settled(world)
+    assert sorted(world.shares().values()) == [1, 4]
+    [alone] = [each for each in both if len(each.owned) == 1]
+    assert {task.unit for task in alone.owned} == {"orders"}
+
+
 def test_only_moved_partitions_stop():
     """A fourth cooperative consumer takes one partition from each of three; nothing else moves."""
     world, _, followers = governed()

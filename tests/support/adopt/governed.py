@@ -111,6 +111,7 @@ class GovernorProcess:
             configured=world.configured,
             instance_id=name,
             seat=seat,
+            weights=world.weights,
         )
         self.governor = Governor(options, self, self, self, self.post, lambda: world.time.now_ms)
         world.log.follow(self)
@@ -183,11 +184,13 @@ class GovernedWorld:
         followers: all that ever were.
         governors: all that ever were.
         blind: whether Kafka does not say which topics there are.
+        weights: topic → load of each of its partitions, for governors that start later.
     """
 
     def __init__(self, topics: dict[str, int], assignor: str = "sticky") -> None:
         self.time = Time()
         self.topics, self.blind = topics, False
+        self.weights: dict[str, float] = {}
         self.group = Group(self.time)
         self.followers: list[Follower] = []
         self.governors: list[GovernorProcess] = []
