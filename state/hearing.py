@@ -19,6 +19,7 @@ from muster.protocol.events import Tick
 from muster.state import deadlines, deafness, fencing
 from muster.state.draft import Draft
 from muster.state.liveness import APART, FENCED, OFFERED
+from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
 
@@ -55,14 +56,15 @@ def tell(draft: Draft, tick: Tick) -> None:
 
 def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
     members, ages, epochs, digests = zip(*cover.heard, strict=True)
-    slots = _slots_of(draft, members)
+    slots = _slots_of(draft.roster, members)
     age_ms = 1_000 * np.array(ages, dtype=np.int64)
     # An age above the interval is that of a heartbeat before a leave or an expiry.
     strange = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
     for index in np.flatnonzero(strange).tolist():
         fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
     sessions = draft.sessions
-    known = slots >= 0
+    # A member that joined in this batch has no record yet: the heartbeat is of a session before.
+    known = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
     # A member that left for a while wrote its heartbeat before that.
     known[known] = ~draft.roster.columns.away[slots[known]]
     slots = slots[known]
@@ -79,9 +81,9 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
     sessions.reset_earliest()
 
 
-def _slots_of(draft: Draft, members: tuple[str, ...]) -> NDArray[np.intp]:
-    by_id = draft.roster.by_id
-    found = (by_id.get(member, -1) for member in members)
+def _slots_of(roster: Roster, members: tuple[str, ...]) -> NDArray[np.intp]:
+    """The slot of each member; -1 = it is no member."""
+    found = (roster.by_id.get(member, -1) for member in members)
     return np.fromiter(found, dtype=np.intp, count=len(members))
 
 

@@ -47,6 +47,7 @@ from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_mem
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
     Inbox,
+    config_check,
     open_lane,
     read_refused,
     refuse_beyond_share,
@@ -191,22 +192,28 @@ class GroupProcessor(StatefulProcessor):
             if refused is not None:
                 return self._letters(refused)
         stored, group = self._load(lane)
-        entries, beyond = self._share(rows, share.bytes_max(stored.snapshot))
-        signed = self._signing_keys is not None
+        keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
+        may_count = config_check(lane, self._topics, keyring, stored.replay_guard)
+        entries, beyond = self._share(rows, share.bytes_max(stored.snapshot), may_count)
+        signed = keyring is not None
         refusals: list[Row] = []
         if beyond:
             refusals += self._letters(refuse_beyond_share(lane, beyond, self._topics, signed))
         if stored.snapshot is None and self._is_one_too_many(entries):
             refusals += self._letters(refuse_new_group(lane, entries, self._topics, signed))
             return iter(refusals)
-        keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         taken = self._taken(Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
         return iter(refusals + taken.rows)
 
-    def _share(self, rows: Iterator[Row], bytes_max: int) -> share.Share:
+    def _share(
+        self,
+        rows: Iterator[Row],
+        bytes_max: int,
+        may_count: Callable[[bytes], bool] = lambda entry: True,
+    ) -> share.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
-        return share.of((row[1] for row in rows), bytes_max, self._is_config)
+        return share.of((row[1] for row in rows), bytes_max, self._is_config, may_count)
 
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick

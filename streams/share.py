@@ -5,7 +5,8 @@ the process, to decode them takes minutes, and all other groups wait. So a group
 is limited while its rows come in, before any is decoded:
 
 - of configs and deletions only the newest `CONFIGS_MAX` are in the share, and of large ones the
-  newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member;
+  newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member. Those
+  whose signature is refused do not take the place of others: as many of them get their own letter;
 - other rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
 - larger rows are in the share, oldest first, until they have `bytes_max` bytes together.
 
@@ -47,7 +48,12 @@ def bytes_max(snapshot: bytes | None) -> int:
     return min(max(BYTES_MIN, GROWTH * len(snapshot or b"")), BYTES_MAX)
 
 
-def of(rows: Iterable[bytes], most: int, is_config: Callable[[bytes], bool]) -> Share:
+def of(
+    rows: Iterable[bytes],
+    most: int,
+    is_config: Callable[[bytes], bool],
+    may_count: Callable[[bytes], bool] = lambda row: True,
+) -> Share:
     """Sort the rows of a lane and separate those beyond the share of its group.
 
     At most twice `most` bytes of large rows are in memory at a time.
@@ -56,32 +62,45 @@ def of(rows: Iterable[bytes], most: int, is_config: Callable[[bytes], bool]) -> 
         rows: packed rows, in any order.
         most: bytes that the large rows may have together.
         is_config: whether a packed row is a config.
+        may_count: whether the signature of a packed config lets it count.
     """
     small: list[bytes] = []
-    configs: list[bytes] = []
     beyond: list[bytes] = []
     large = _Oldest(most, beyond)
+    counting, refused = _Configs(beyond), _Configs(beyond)
     for row in rows:
         if is_config(row):
-            configs.append(row)
-            if len(configs) > 2 * CONFIGS_MAX:
-                configs = _newest(configs, CONFIGS_MAX, beyond)
+            (counting if may_count(row) else refused).add(row)
         elif len(row) <= LARGE_BYTES:
             small.append(row)
         else:
             large.add(row)
-    configs = _newest(configs, CONFIGS_MAX, beyond)
-    small += (row for row in configs if len(row) <= LARGE_BYTES)
-    configs = [row for row in configs if len(row) > LARGE_BYTES]
-    configs = _newest(configs, LARGE_CONFIGS_MAX, beyond)
-    return Share(sorted([*small, *configs, *large.kept()]), sorted(beyond))
+    entries = [*small, *counting.kept(), *refused.kept(), *large.kept()]
+    return Share(sorted(entries), sorted(beyond))
 
 
-def _newest(rows: list[bytes], most: int, beyond: list[bytes]) -> list[bytes]:
-    """The newest rows; the beginnings of the others go to `beyond`."""
-    rows.sort()
-    beyond += (row[:BEGINNING_BYTES] for row in rows[:-most])
-    return rows[-most:]
+class _Configs:
+    """The newest configs; the beginnings of the others go to `beyond`."""
+
+    def __init__(self, beyond: list[bytes]) -> None:
+        self._beyond = beyond
+        self._rows: list[bytes] = []
+
+    def add(self, row: bytes) -> None:
+        self._rows.append(row)
+        if len(self._rows) > 2 * CONFIGS_MAX:
+            self._rows = self._newest(self._rows, CONFIGS_MAX)
+
+    def kept(self) -> list[bytes]:
+        rows = self._newest(self._rows, CONFIGS_MAX)
+        small = [row for row in rows if len(row) <= LARGE_BYTES]
+        large = [row for row in rows if len(row) > LARGE_BYTES]
+        return small + self._newest(large, LARGE_CONFIGS_MAX)
+
+    def _newest(self, rows: list[bytes], most: int) -> list[bytes]:
+        rows.sort()
+        self._beyond += (row[:BEGINNING_BYTES] for row in rows[:-most])
+        return rows[-most:]
 
 
 class _Oldest:

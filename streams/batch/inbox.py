@@ -10,7 +10,7 @@ a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from muster.protocol.heartbeats import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
-from muster.protocol.signing import Keyring
+from muster.protocol.signing import Keyring, Verdict
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
@@ -196,7 +196,10 @@ def open_lane(
     reader = _Reader(key, topics, schemas, budget, gate)
     # Configs come first, because they raise the limits for the others: the newest one first of all.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
-    configs = {place: reader.config(entries[place]) for place in reversed(places)}
+    configs = {
+        place: reader.config(entries[place], b"" if gate is None else signatures[place])
+        for place in reversed(places)
+    }
     for position, entry in enumerate(entries):
         ready = quick.get(position) or configs.get(position)
         signature = b"" if gate is None else signatures[position]
@@ -210,6 +213,33 @@ def open_lane(
         inbox.replay_guard = guard.to_bytes(_newest_ms(entries))
     inbox.credit = budget.credit()
     return inbox
+
+
+def config_check(
+    lane: bytes, topics: Sequence[str], keyring: Keyring | None, replay_guard: bytes
+) -> Callable[[bytes], bool]:
+    """Tells of a packed row of the config topic whether its signature lets it count.
+
+    Args:
+        lane: see `source`.
+        topics: the input topics, ascending.
+        keyring: the signing keys; None = the rows have no room for signatures, and each may count.
+        replay_guard: the group's, as the last batch left it.
+    """
+    key = split_lane(lane)[1]
+    try:
+        group = parse_key(key).group
+    except DecodeError:  # `open_lane` refuses every row of this lane
+        return lambda entry: True
+    if keyring is None:
+        return lambda entry: True
+    gate = Gate(keyring, group, key or b"", ReplayGuard(replay_guard))
+
+    def may_count(entry: bytes) -> bool:
+        (plain,), (signature,) = apart([entry])
+        return gate.verdict_on_config(*unpack(plain, topics), signature) is None
+
+    return may_count
 
 
 def _newest_ms(entries: Sequence[bytes]) -> int:
@@ -231,8 +261,15 @@ class _Reader(NamedTuple):
         """Whether a row is a config, a deletion, or what was found for a group's sources."""
         return _kind(entry, self.topics) is TopicKind.CONFIG
 
-    def config(self, entry: bytes) -> Event | DecodeError:
-        """The config of a row, or why it is refused."""
+    def config(self, entry: bytes, signature: bytes) -> Event | DecodeError | Verdict:
+        """The config of a row, or why it is refused.
+
+        Only rows that may count use credit up, so a forger cannot keep the operator's configs out.
+        """
+        if self.gate is not None:
+            verdict = self.gate.verdict_on_config(*unpack(entry, self.topics), signature)
+            if verdict is not None:
+                return verdict
         if not self.budget.has_room_for_config(len(entry)):
             return _TOO_MANY_EVENTS
         event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
@@ -240,15 +277,20 @@ class _Reader(NamedTuple):
         return event
 
     def read(
-        self, entry: bytes, ready: Event | DecodeError | None, signature: bytes
+        self, entry: bytes, ready: Event | DecodeError | Verdict | None, signature: bytes
     ) -> Taken | Rejected | None:
         """What the group gets for a row, or its dead letter; None = neither.
 
         Args:
             entry: the packed row.
-            ready: its event or error, if it is a heartbeat or a config, which are read before.
+            ready: its event, its error or the verdict on its signature, if it is a heartbeat or a
+                config, which are read before.
             signature: its signature; empty = it has none.
         """
+        if isinstance(ready, Verdict):
+            if self.gate is not None:
+                self.gate.refuse(*unpack(entry, self.topics), ready)
+            return None
         if ready is not None:
             return self._taken(entry, ready, signature)
         kind = _kind(entry, self.topics)

@@ -53,14 +53,15 @@ class ReplayGuard:
             signature: value of the record's header.
             until_ms: broker time after which it is stale.
         """
-        if self._until is None:
-            entries = (self._kept[at : at + _ENTRY] for at in range(0, len(self._kept), _ENTRY))
-            self._until = {entry[_TIME:]: entry[:_TIME] for entry in entries}
-        mark = signature[-_TIME:]  # the end of a keyed hash, which no client can choose
-        if mark in self._until:
+        if self.has_counted(signature):
             return False
-        self._until[mark] = until_ms.to_bytes(_TIME, "big")
+        self._parsed()[signature[-_TIME:]] = until_ms.to_bytes(_TIME, "big")
         return True
+
+    def has_counted(self, signature: bytes) -> bool:
+        """Whether a signature has counted before."""
+        # The mark is the end of a keyed hash, which no client can choose.
+        return signature[-_TIME:] in self._parsed()
 
     def to_bytes(self, now_ms: int) -> bytes:
         """Stale time and mark of each signature, ascending; without the stale ones.
@@ -75,6 +76,12 @@ class ReplayGuard:
         stale = bisect_left(range(len(self._kept) // _ENTRY), oldest, key=self._time_of)
         self._kept = self._kept[stale * _ENTRY :]
         return self._kept
+
+    def _parsed(self) -> dict[bytes, bytes]:
+        if self._until is None:
+            entries = (self._kept[at : at + _ENTRY] for at in range(0, len(self._kept), _ENTRY))
+            self._until = {entry[_TIME:]: entry[:_TIME] for entry in entries}
+        return self._until
 
     def _time_of(self, number: int) -> bytes:
         at = number * _ENTRY

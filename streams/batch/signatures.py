@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Event, Heartbeat, Taken, Tick
+from muster.protocol.events import Event, Heartbeat, Origin, Taken, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
 from muster.protocol.signing import (
@@ -74,15 +74,12 @@ class Gate:
             signature: the record's signature; empty = it has none.
         """
         origin = event.origin
-        verifier = self._verifiers.get(origin.topic)
-        if verifier is None:
-            verifier = Verifier(self._keyring, self._group, origin.topic, self._key)
-            self._verifiers[origin.topic] = verifier
+        verifier = self._verifiers.get(origin.topic) or self._verifier(origin.topic)
         is_beat = isinstance(event, Heartbeat)  # checked first: heartbeats come by the million
         caller = Caller.MEMBER if is_beat else caller_of(event)
         verdict = verifier.verdict(caller, value, signature, origin.at_ms)
         if verdict is not None:
-            self._write(event, value, verdict)
+            self.refuse(origin, value, verdict)
             refused = refusal(event)
             if refused is None or refused.member in self._doubted:
                 return None
@@ -94,16 +91,15 @@ class Gate:
             and isinstance(event, ONCE)
             and not self._replay_guard.is_first(signature, verifier.until_ms(signature))
         ):
-            self._write(event, value, REPEATED)
+            self.refuse(origin, value, REPEATED)
             return None
         if self._doubted and isinstance(event, OF_MEMBERS):
             self._doubted.discard(event.member)
         if isinstance(event, Tick):
             verdict = refused_heartbeats(event, value, verifier)
             if verdict is not None:
-                self._write(
-                    event, value, verdict._replace(message=_of_whom(event, verdict.message))
-                )
+                message = _of_whom(event, verdict.message)
+                self.refuse(origin, value, verdict._replace(message=message))
                 return replace(event, refused=True)
         return event
 
@@ -117,18 +113,44 @@ class Gate:
         note = f"{last.message}; {more} more events of this batch were refused"
         return [*others, replace(last, message=note)]
 
-    def _write(self, event: Event, value: bytes | None, verdict: Verdict) -> None:
+    def verdict_on_config(
+        self, origin: Origin, value: bytes | None, signature: bytes
+    ) -> Verdict | None:
+        """Why a row of the config topic does not count, whatever it holds; None = it may count.
+
+        This call costs a hash or two and decodes nothing. `taken` decides about the decoded event.
+        """
+        verifier = self._verifier(origin.topic)
+        verdict, other = (
+            verifier.verdict(caller, value, signature, origin.at_ms)
+            for caller in (Caller.OPERATOR, Caller.CLOCK)
+        )
+        if verdict is not None and other is not None:
+            return verdict
+        if signature and self._replay_guard.has_counted(signature):
+            return REPEATED
+        return None
+
+    def refuse(self, origin: Origin, value: bytes | None, verdict: Verdict) -> None:
+        """Count a refused row, and write its dead letter if it is one of the first."""
         self.refusals += 1
         if len(self._letters) < LETTERS_MAX:
             self._letters.append(
                 Rejected(
-                    origin=event.origin,
+                    origin=origin,
                     reason=verdict.reason,
                     message=verdict.message,
                     key=self._key,
                     value=value or b"",
                 )
             )
+
+    def _verifier(self, topic: str) -> Verifier:
+        verifier = self._verifiers.get(topic)
+        if verifier is None:
+            verifier = Verifier(self._keyring, self._group, topic, self._key)
+            self._verifiers[topic] = verifier
+        return verifier
 
 
 def _of_whom(tick: Tick, why: str) -> str:

@@ -35,11 +35,13 @@ class Fleet:
         self.kafka = free_port()
         self.metrics = free_port(besides=self.kafka)
         self.prometheus = free_port()
+        self.standby = free_port()
         self._env = {
             **os.environ,
             "KAFKA_PORT": str(self.kafka),
             "MUSTER_METRICS_PORT": str(self.metrics),
             "PROMETHEUS_PORT": str(self.prometheus),
+            "MUSTER_STANDBY_PORT": str(self.standby),
         }
         self._base = [*command, "-p", f"muster-test-{os.getpid()}", "-f", str(FILE)]
 
@@ -154,6 +156,41 @@ def test_down_and_up_again(fleet: Fleet) -> None:
     """After `down -v` and `up` the fleet starts from nothing and shares its tasks."""
     fleet.compose("down", "-v")
     fleet.compose("up", "-d", timeout_s=UP_S)
+    fleet.await_shares(4, 4, 4)
+
+
+def test_the_standby_of_the_profile_takes_over(fleet: Fleet) -> None:
+    """A killed coordinator is replaced by the standby; started again, it stands by itself."""
+
+    def role_at(port: int) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as page:
+                return page.read().decode().strip()
+        except OSError as error:
+            return str(error)
+
+    def await_role(port: int, role: str) -> None:
+        until(
+            lambda: role_at(port) == role,
+            f"{role} at port {port}",
+            timeout_s=PATIENCE_S,
+            pause_s=0.5,
+            story=fleet.story,
+        )
+
+    fleet.compose("--profile", "standby", "up", "-d", "standby", timeout_s=UP_S)
+    try:
+        await_role(fleet.standby, "standby")
+        fleet.compose("kill", "coordinator")
+        fleet.compose("stop", "worker-3")
+        fleet.await_shares(6, 6)
+        await_role(fleet.standby, "ready")
+        fleet.compose("start", "coordinator", "worker-3")
+        await_role(fleet.metrics, "standby")
+        fleet.await_shares(4, 4, 4)
+    finally:
+        fleet.compose("--profile", "standby", "rm", "-s", "-f", "-v", "standby")
+    await_role(fleet.metrics, "ready")
     fleet.await_shares(4, 4, 4)
 
 

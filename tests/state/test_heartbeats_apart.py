@@ -228,6 +228,33 @@ def test_strangers_are_told_to_join() -> None:
     assert story.told(Tick(group=GROUP, cover=cover)) == {"X": "UNKNOWN_MEMBER_ID"}
 
 
+@pytest.mark.parametrize("instance_id", [None, "I2"], ids=["dynamic", "static"])
+def test_a_process_that_restarts_is_not_blamed_for_its_old_heartbeat(
+    instance_id: str | None,
+) -> None:
+    """W2 leaves and joins again at once; a tick of the same batch carries its last heartbeat.
+
+    The heartbeat has the epoch of the session before, which the new one has not been given.
+    """
+    story = Story()
+    story.take(
+        config(FOUR), join("W1", apart=True), join("W2", apart=True, instance_id=instance_id)
+    )
+    listened(story)
+    hear(story, 0, 5_000, "W1", "W2")
+    old = heard(story, "W1", "W2", age_s=1)
+    story.at(5_500).take(leave("W2"))
+    story.at(6_000)
+    tick = Tick(group=GROUP, cover=Cover(START + 5_000, START + 5_999, tuple(old)))
+    again = join("W2", incarnation=2, apart=True, instance_id=instance_id)
+    told = story.told(again, tick)
+    assert "W2" in told
+    assert "FENCED" not in told["W2"]
+    later, _ = hear(story, 5_999, 7_000, "W1")
+    assert "W2" not in later
+    assert sorted(story.group.roster.by_id) == ["W1", "W2"]
+
+
 def test_members_in_both_topics_are_heard() -> None:
     """W2 writes to membership, W1 apart; when W2 falls silent, it expires a session later."""
     story = Story()

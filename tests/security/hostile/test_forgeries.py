@@ -6,10 +6,22 @@ key counts only for its own groups and callers.
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
-from support.protocol.bombs import HOSTILE, Raw, capacities, config, forged, kind_of, of_one_task
+from support.protocol.bombs import (
+    HOSTILE,
+    Raw,
+    capacities,
+    config,
+    configured,
+    forged,
+    kind_of,
+    of_one_task,
+)
 from support.streams.operator import INPUT, Operator, of_kind
 from support.suite.examples import examples
 
@@ -30,6 +42,7 @@ from muster.protocol.events import (
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
 from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import topic_name
 from muster.state import invariants
 from muster.streams import processor
@@ -111,12 +124,12 @@ def test_one_forgery_at_most_moves_tasks_of_its_group(event: Event) -> None:
     assert (group.owned.holder < 2).all()
 
 
-def signed(event: Event, offset: int, as_caller: Caller) -> bytes:
-    """A row signed with the writer's secret, whatever its key covers."""
+def signed(event: Event, offset: int, as_caller: Caller, key: SigningKey = WRITER) -> bytes:
+    """A row signed with the secret of a key, whatever the key covers."""
     encoded = codec.encode(event)
     origin = Origin(topic_name(kind_of(event), "muster"), 0, offset, 1_000)
     subject = Subject(origin.topic, encoded.key, encoded.value)
-    own = Keyring(keys=(SigningKey(id="w", secret=WRITER.secret),))
+    own = Keyring(keys=(SigningKey(id=key.id, secret=key.secret),))
     return pack(origin, encoded.value, INPUT, sign(own, event.group, as_caller, subject, 1_000))
 
 
@@ -186,3 +199,36 @@ def test_what_very_many_say_of_one_task_is_read_back() -> None:
     (told,) = thrown(operator, [tick], first=90_000).values()
     assert of_kind(told, Rejected) == []
     invariants.check(processor._cache[lane_of("muster", HOSTILE.encode())].group)
+
+
+@pytest.mark.parametrize("units", [1, 400], ids=["small", "large"])
+def test_forged_configs_do_not_keep_the_operators_out(units: int, tmp_path: Path) -> None:
+    """A client without a key floods the config topic; the operator's configs count all the same.
+
+    In each batch forged configs come before and behind the operator's, and copies of the one that
+    counted in the batch before, which any reader of the topic can write again with its signature.
+    """
+    secret = base64.b64encode(OTHERS.secret).decode()
+    keys = {"keys": [{"id": "o", "secret": secret}], "signature.required": [{"groups": ["*"]}]}
+    keyring = tmp_path / "keyring.json"
+    keyring.write_text(json.dumps(keys))
+    operator = Operator(signing_keys=str(keyring))
+    copies: list[Event] = []
+    for number in range(6):
+        tasks = tuple(Subtopology(f"{'x' * 200}-{n}", 8 + number) for n in range(units))
+        real = configured(HOSTILE, tasks)
+        rows = [
+            signed(event, 1_000 * number + n, Caller.OPERATOR, key)
+            for n, (key, event) in enumerate(
+                [
+                    *((WRITER, forged_one) for forged_one in [config(3)] * 300),
+                    (OTHERS, real),
+                    *((WRITER, forged_one) for forged_one in [config(5)] * 300),
+                    *((OTHERS, copy) for copy in copies * 50),
+                ]
+            )
+        ]
+        operator.batch(lane_of("muster", HOSTILE.encode()), rows)
+        group = processor._cache[lane_of("muster", HOSTILE.encode())].group
+        assert set(group.table.units) == set(tasks)
+        copies = [real]

@@ -19,6 +19,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import processor
+from muster.streams.batch import letter_limits
 from muster.streams.batch.outbox import TOPIC_OF
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
@@ -41,6 +42,7 @@ class Operator:
         unverified_until_ms: int = 0,
         quarantined: bool = False,
         assignor_ms_max: int = 10_000,
+        signing_keys: str | None = None,
     ) -> None:
         epochs = dict.fromkeys(PREFIXES, epoch)
         rows = [
@@ -52,6 +54,7 @@ class Operator:
             unverified_until_ms={"muster": unverified_until_ms},
             assignors=ALLOWED,
             assignor_ms_max=assignor_ms_max,
+            signing_keys=signing_keys,
         )
         self.tester = TwsTester(
             self.processor,
@@ -123,7 +126,9 @@ LANE = lane_of("muster", b"g")
 
 @pytest.fixture
 def nothing_in_memory() -> Iterator[None]:
-    """Clear the groups in this process' memory, before and after."""
-    processor._cache.clear()
+    """Clear the groups and the counts of letters in this process' memory, before and after."""
+    for memory in (processor._cache, letter_limits._unreported):
+        memory.clear()
     yield
-    processor._cache.clear()
+    for memory in (processor._cache, letter_limits._unreported):
+        memory.clear()
