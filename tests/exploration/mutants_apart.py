@@ -11,7 +11,7 @@ from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 from exploration.world import System
 
-from muster.state import hearing, liveness
+from muster.state import deadlines, hearing, liveness
 from muster.streams.heartbeats import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
@@ -58,6 +58,14 @@ APART = (
         System._clocks,
         "if wake.apart and not clock.marked:",
         "if False:",
+        ALONE,
+        walks=20,
+    ),
+    Mutant(
+        "a group whose members heartbeat apart asks for covers",
+        deadlines.publish,
+        "apart = wanted_ms is not None and sessions.is_apart",
+        "apart = False",
         ALONE,
         walks=20,
     ),

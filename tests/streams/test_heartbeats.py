@@ -77,6 +77,14 @@ def test_nothing_read_nothing_vouched_for() -> None:
     assert (heard.place(A), heard.cover(A), heard.through_ms(A)) == (0, None, 0)
 
 
+def test_a_group_that_is_heard_first_was_not_listened_to_before() -> None:
+    """What a forgotten group wrote before is gone: its next cover begins with what is heard."""
+    heard = listening(beat(1_000))
+    heard.forget(A)
+    heard.read("muster", [marker(5_000), beat(10_000)], KNOWN)
+    assert heard.cover(A) == Cover(5_000, 9_999, (Heard("W1", 0, 3, 7),))
+
+
 def test_lost_records_are_not_vouched_for() -> None:
     """Retention removed records before they were read: the next cover begins behind the gap."""
     heard = listening()
