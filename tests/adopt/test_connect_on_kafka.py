@@ -178,3 +178,33 @@ def test_a_lost_workers_jobs_wait(kafka, job, tmp_path):
         assert starts[0] == "0", alone
         assert [count for count in starts if count != "0"] == ["2"], alone
         cluster.check_alone()
+
+
+@MATRIX
+def test_a_connector_that_weighs_more(kafka, job, tmp_path):
+    """`--weight heavy=4`: the worker that runs its one task runs no task of the other connector."""
+    with (
+        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
+        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
+    ):
+        fleet.group = cluster.group
+        cluster.start(), cluster.start()
+        cluster.ready()
+        cluster.connector("heavy", 1)
+        cluster.connector("light", 4)
+        until(lambda: len(cluster.places()) == 7, "Connect places", story=cluster.story)
+        fleet.adopt("--config-topic", cluster.config_topic, "--weight", "heavy=4")
+
+        def together() -> set[str]:
+            """The tasks on the worker that runs the heavy one."""
+            places = cluster.places()
+            return {job for job in places if "-" in job and places[job] == places.get("heavy-0")}
+
+        until(
+            lambda: together() == {"heavy-0"},
+            "the weight counts",
+            timeout_s=90,
+            pause_s=0.5,
+            story=fleet.story,
+        )
+        cluster.check_alone()

@@ -54,7 +54,9 @@ def walks(scenario: Scenario, seed: int, count: int, steps: int = STEPS) -> Iter
 def _walked(system: System, seed: int, steps: int) -> Walk:
     rng = Random(f"walk/{seed}")
     world, story = system.first(), list[str]()
-    actors = [f"{name} {part}" for name in system.scenario.members for part in ("", "reads")]
+    # In every second walk a member may also write while it reads nothing.
+    parts = ("",) if seed % 2 else ("", "reads")
+    actors = [f"{name} {part}" for name in system.scenario.members for part in parts]
     actors += ["coordinator", "clock"]
     asleep = ""
     for step in range(steps):
