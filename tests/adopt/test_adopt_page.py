@@ -55,8 +55,8 @@ class Shown:
 
 
 def _plain(line: str) -> str:
-    """A line without what is chance: its times, and whether one batch had config and joins."""
-    line = re.sub(r"(?<=: )\d+ tasks added; ", "", line.rstrip())
+    """A line without what is chance: its times, and which of config and joins came first."""
+    line = re.sub(r"(?<=ms: )(.*\d+ tasks added.*|W1, W2 joined)$", "it begins", line.rstrip())
     return re.sub(r"(?<=^round )\d+|\d+(?= ms\b)", "N", line)
 
 
