@@ -74,7 +74,7 @@ class Gate:
             signature: the record's signature; empty = it has none.
         """
         origin = event.origin
-        verifier = self._verifiers.get(origin.topic) or self._verifier(origin.topic)
+        verifier = self._verifier(origin.topic)
         is_beat = isinstance(event, Heartbeat)  # checked first: heartbeats come by the million
         caller = Caller.MEMBER if is_beat else caller_of(event)
         verdict = verifier.verdict(caller, value, signature, origin.at_ms)
@@ -121,11 +121,9 @@ class Gate:
         This call costs a hash or two and decodes nothing. `taken` decides about the decoded event.
         """
         verifier = self._verifier(origin.topic)
-        verdict, other = (
-            verifier.verdict(caller, value, signature, origin.at_ms)
-            for caller in (Caller.OPERATOR, Caller.CLOCK)
-        )
-        if verdict is not None and other is not None:
+        record = (value, signature, origin.at_ms)
+        verdict = verifier.verdict(Caller.OPERATOR, *record)
+        if verdict is not None and verifier.verdict(Caller.CLOCK, *record) is not None:
             return verdict
         if signature and self._replay_guard.has_counted(signature):
             return REPEATED

@@ -143,7 +143,7 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
 
 @MATRIX
 def test_a_lost_workers_jobs_wait(kafka, job, tmp_path):
-    """As in Connect: nobody gets them before `scheduled.rebalance.max.delay.ms`, then one does."""
+    """As in Connect, no worker runs them before `scheduled.rebalance.max.delay.ms` is over."""
     with (
         ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
         Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
