@@ -6,11 +6,15 @@ import json
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.adopt.connect import ConnectCluster, Worker
 from support.adopt.fleet import MATRIX, Fleet
+from support.kafka.brokers import Topics
 from support.suite.waiting import until
 
 from muster.cli.main import main
@@ -105,17 +109,27 @@ def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
         cluster.check_alone()
 
 
-@MATRIX
-@pytest.mark.parametrize("protocol", ["eager", "compatible"])
-def test_connects_older_protocols(kafka, job, tmp_path, protocol):
-    """Workers of `connect.protocol` eager and compatible go where pins say, and are swapped."""
+@contextmanager
+def two_workers(
+    kafka: Topics, folder: Path, protocol: str = "sessioned"
+) -> Iterator[tuple[ConnectCluster, Fleet, Worker, Worker]]:
+    """A Connect cluster of two workers, and what may govern it."""
     with (
-        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
-        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
+        ConnectCluster(kafka.address, folder / "connect") as cluster,
+        Fleet(kafka, folder / "fleet", partitions=1) as fleet,
     ):
         fleet.group = cluster.group
         one, two = cluster.start(protocol), cluster.start(protocol)
         cluster.ready()
+        yield cluster, fleet, one, two
+        cluster.check_alone()
+
+
+@MATRIX
+@pytest.mark.parametrize("protocol", ["eager", "compatible"])
+def test_connects_older_protocols(kafka, job, tmp_path, protocol):
+    """Workers of `connect.protocol` eager and compatible go where pins say, and are swapped."""
+    with two_workers(kafka, tmp_path, protocol) as (cluster, fleet, one, two):
         cluster.connector("a", 2)
         cluster.connector("b", 1)
         jobs = ("a", "a-0", "a-1", "b", "b-0")
@@ -138,20 +152,12 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
             )
             governor.process.send(signal.SIGTERM)
             assert governor.process.wait(30) == 0
-        cluster.check_alone()
 
 
 @MATRIX
 def test_a_lost_workers_jobs_wait(kafka, job, tmp_path):
     """As in Connect, no worker runs them before `scheduled.rebalance.max.delay.ms` is over."""
-    with (
-        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
-        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
-    ):
-        fleet.group = cluster.group
-        cluster.start()
-        two = cluster.start()
-        cluster.ready()
+    with two_workers(kafka, tmp_path) as (cluster, fleet, _, two):
         cluster.connector("a", 3)
         until(lambda: len(cluster.places()) == 4, "Connect places", story=cluster.story)
         delay = ("--config", "scheduled.rebalance.max.delay.ms=20000")
@@ -179,19 +185,12 @@ def test_a_lost_workers_jobs_wait(kafka, job, tmp_path):
         starts = re.findall(r": 1 member; (\d+) tasks? to start, 0 to stop", alone)
         assert starts[0] == "0", alone
         assert [int(count) for count in starts if count != "0"] == [lost], alone
-        cluster.check_alone()
 
 
 @MATRIX
 def test_a_connector_that_weighs_more(kafka, job, tmp_path):
     """`--weight heavy=4`: the worker that runs its one task runs one other job of seven."""
-    with (
-        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
-        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
-    ):
-        fleet.group = cluster.group
-        one, two = cluster.start(), cluster.start()
-        cluster.ready()
+    with two_workers(kafka, tmp_path) as (cluster, fleet, one, two):
         cluster.connector("heavy", 1)
         cluster.connector("light", 4)
         until(lambda: len(cluster.places()) == 7, "Connect places", story=cluster.story)
@@ -211,4 +210,3 @@ def test_a_connector_that_weighs_more(kafka, job, tmp_path):
             pause_s=0.5,
             story=fleet.story,
         )
-        cluster.check_alone()
