@@ -40,7 +40,7 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
-from muster.streams.heartbeats import Heartbeats, Sleeper
+from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.listening import Listener
 from muster.streams.loop import Loop
 

@@ -1,7 +1,7 @@
 """A clock as a value: what it has heard of members that heartbeat apart, and the tick on its way.
 
-The fold is the real `Heartbeats` (`streams/heartbeats.py`). Every clock that runs reads the whole
-heartbeats topic, from the end that it had when the clock began.
+The fold is the real `Heartbeats` (`streams/heartbeat_covers.py`). Every clock that runs reads the
+whole heartbeats topic, from the end that it had when the clock began.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muster.protocol import codec
 from muster.protocol.covers import Cover
 from muster.protocol.events import Heartbeat, Mark, Origin, Tick
 from muster.protocol.ids import GroupId
-from muster.streams.heartbeats import Heartbeats, Row, Sleeper
+from muster.streams.heartbeat_covers import Heartbeats, Row, Sleeper
 
 PREFIX = "muster"
 SLEEPER = Sleeper(PREFIX, GROUP)

@@ -14,7 +14,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind
 from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper, _wall_ms
-from muster.streams.heartbeats import Row
+from muster.streams.heartbeat_covers import Row
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
