@@ -13,6 +13,7 @@ from exploration.member import GROUP
 from exploration.values import Values
 
 from muster.protocol import codec
+from muster.protocol.agreement import Agreement
 from muster.protocol.covers import Cover
 from muster.protocol.events import Heartbeat, Mark, Origin, Tick
 from muster.protocol.ids import GroupId
@@ -88,6 +89,13 @@ class Clocks:
         event = self.values[number]
         encoded = codec.encode(event)
         return Row(0, encoded.key, encoded.value, event.origin.at_ms)
+
+    def waits(self, clock: Clock, agreement: Agreement | None, now: int) -> bool:
+        """Whether the group needs no tick now, by what the clock has read."""
+        if agreement is None:
+            return False
+        fold: Heartbeats = self.values[clock.fold]
+        return fold.needless_until_ms(SLEEPER, agreement, now) > now
 
     def ticks(self, clock: Clock, published: Mark | None, now: int) -> Clock:
         """Write a tick with a cover of what was read since the tick before."""
