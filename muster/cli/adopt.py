@@ -16,7 +16,7 @@ from types import FrameType
 
 from muster.adopt import examine, rights, said
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
-from muster.adopt.office import Office
+from muster.adopt.office import Governors
 from muster.adopt.release import release
 from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
@@ -165,14 +165,14 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     set_up(args.log_format)
     governed = wanted(args, clients, key_file(args.signing_keys))
-    office = Office(
+    governors = Governors(
         clients,
         args.topic_prefix,
         key_file(args.signing_keys),
         governed,
         config_topic=args.config_topic,
     )
-    _govern(office)
+    _govern(governors)
     return 0
 
 
@@ -283,23 +283,23 @@ def _weights(pairs: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-class _Told(Exception):
+class _StopRequested(Exception):
     """A signal asked to hand back."""
 
 
-def _govern(office: Office) -> None:
+def _govern(governors: Governors) -> None:
     def on_signal(_: int, __: FrameType | None) -> None:
-        raise _Told
+        raise _StopRequested
 
     stops = (signal.SIGTERM, signal.SIGINT)
     for signum in stops:
         signal.signal(signum, on_signal)
     try:
-        office.open()
-        office.wait()
-    except _Told:
+        governors.open()
+        governors.wait()
+    except _StopRequested:
         for signum in stops:
             signal.signal(signum, signal.SIG_DFL)  # a second one does not wait
         logging.getLogger("muster.adopt").info("hands back")
     finally:
-        office.close()
+        governors.close()
