@@ -18,8 +18,8 @@ from muster import parallel, plugins
 from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.protocol.errors import MusterError
-from muster.simulation.lives import invented
-from muster.simulation.promises import Promises, kept
+from muster.simulation.lives import random_scenario
+from muster.simulation.promises import Promises, broken_at_end
 from muster.simulation.shrinking import shrunk
 from muster.simulation.world import World
 
@@ -101,7 +101,7 @@ def checked(raw: Row, seed: int = 0) -> Life:
     try:
         world.play(scenario)
         still_ms = world.now_ms - world.timeline.changed_ms
-        broken = [*promises.broken, *kept(world.group, world.members, still_ms)]
+        broken = [*promises.broken, *broken_at_end(world.group, world.members, still_ms)]
     except BadInput:
         raise
     except MusterError as error:
@@ -117,7 +117,7 @@ def checked(raw: Row, seed: int = 0) -> Life:
 
 def live(seed: int, given: Mapping[str, Any] | None = None) -> Life:
     """Play the life of a seed."""
-    return checked(invented(seed, given), seed)
+    return checked(random_scenario(seed, given), seed)
 
 
 def lives(
@@ -211,7 +211,7 @@ def _simpler(raw: Row) -> Iterator[Row]:
 
 def smallest(life: Life, given: Mapping[str, Any] | None = None) -> str:
     """The smallest scenario found that breaks a life's first broken promise, and how it does."""
-    raw = small(invented(life.seed, given), _law(life.broken[0]))
+    raw = small(random_scenario(life.seed, given), _law(life.broken[0]))
     return "\n".join([as_scenario(raw), *checked(raw).broken[:1]])
 
 

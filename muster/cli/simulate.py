@@ -21,7 +21,7 @@ from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.output import table
 from muster.protocol.ids import Role
-from muster.simulation.lives import invented
+from muster.simulation.lives import random_scenario
 from muster.simulation.timeline import Entry
 from muster.simulation.world import World
 
@@ -105,7 +105,7 @@ def play(raw: object, seed: int | None = None) -> World:
     if seed is not None:
         if raw is not None:
             parse_scenario(raw)  # complains about what was given, not about what is invented
-        raw = invented(seed, cast("dict[str, Any] | None", raw))
+        raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
     world = World(lookup=plugins.get)
     try:

@@ -1,7 +1,7 @@
-"""A simulated clock's ears: what its ticks say of members that heartbeat apart.
+"""The covers in a simulated clock's ticks: which members that heartbeat apart it has heard.
 
-It is late by up to `LATE_MS`, like the consumer of a real one. Now and then it starts again, and
-knows only what is written from then on; or it has nothing to say.
+The clock reads up to `LATE_MS` late, as a real clock's consumer does. Rarely it starts again and
+knows only the heartbeats that are written afterwards, or its tick has no cover.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ SAYS_NOTHING = 0.02
 
 
 class Clock:
-    """What a clock has read of the heartbeats of one group."""
+    """The heartbeats of one group, as far as a clock has read them."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = Random(f"clock/{seed}")  # noqa: S311 — no secret
+        self.rng = Random(f"clock/{seed}")  # noqa: S311 — no secret
         self._read = 0
         self._through_ms = 0
 
     def cover(self, log: Log, now_ms: int) -> Cover | None:
-        """The cover of a tick; None = it says nothing."""
-        chance = self._chance.random()
-        if chance < SAYS_NOTHING:
+        """The cover of a tick; None = the tick has none."""
+        draw = self.rng.random()
+        if draw < SAYS_NOTHING:
             return None
-        through_ms = max(now_ms - self._chance.randrange(LATE_MS), self._through_ms)
+        through_ms = max(now_ms - self.rng.randrange(LATE_MS), self._through_ms)
         newest: dict[str, tuple[int, Heartbeat]] = {}
         while self._read < len(log.heartbeats) and log.heartbeats[self._read][0] <= through_ms:
             at_ms, beat = log.heartbeats[self._read]
             newest[beat.member] = at_ms, beat
             self._read += 1
-        if chance < SAYS_NOTHING + STARTS_AGAIN or not self._through_ms:
+        if draw < SAYS_NOTHING + STARTS_AGAIN or not self._through_ms:
             self._through_ms, newest = through_ms, {}
         from_ms, self._through_ms = self._through_ms, through_ms
         heard = (
