@@ -218,7 +218,7 @@ class Jobs:
         self.running: list[Job] = []
         self._simulation = simulation
         self._log = log
-        self.rng = rng
+        self._rng = rng
         self._kind = kind
         self._epochs = itertools.count(FIRST_EPOCH)
         self._generations = 0  # of those that have ended
@@ -244,7 +244,7 @@ class Jobs:
     def wake(self) -> None:
         """Events were appended to a topic."""
         for job in self.running:
-            self._wake(job, delay(self.rng, 5))
+            self._wake(job, delay(self._rng, 5))
 
     # ------------------------------------------------ faults; nothing if no coordinator runs
 
@@ -279,7 +279,7 @@ class Jobs:
             if self.newest is None:  # otherwise another job has claimed the group meanwhile
                 self.begin(checkpoint_left)
 
-        self._simulation.at(self._simulation.now + delay(self.rng, 50), again)
+        self._simulation.at(self._simulation.now + delay(self._rng, 50), again)
 
     def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
         """A second coordinator, without a checkpoint, claims the group while the first runs.
@@ -322,7 +322,7 @@ class Jobs:
             return
         batch = job.take(now)
         if batch is not None:
-            late = delay(self.rng, 12) + job.late_ms
+            late = delay(self._rng, 12) + job.late_ms
             self._simulation.at(now + late, lambda: self._publish(job, batch))
         elif later_seen := [at for at in job.skew.values() if at > now]:
             self._wake(job, min(later_seen) - now)
@@ -331,15 +331,15 @@ class Jobs:
         if job not in self.running or job.batch is not batch:
             return
         if self._simulation.now < self._simulation.away_until:
-            again = self._simulation.away_until + delay(self.rng, 10)
+            again = self._simulation.away_until + delay(self._rng, 10)
             self._simulation.at(again, lambda: self._publish(job, batch))
             return
         self._write(job, batch, 100)
         job.commit()
-        self._wake(job, delay(self.rng, 3))
+        self._wake(job, delay(self._rng, 3))
 
     def _write(self, job: Job, batch: Batch, percent: int) -> None:
-        records = [r for r in batch.step.records if self.rng.randrange(100) < percent]
+        records = [r for r in batch.step.records if self._rng.randrange(100) < percent]
         delivered = self._log.publish(records)
         if self._simulation.is_traced:
             self._trace(job, batch, delivered)

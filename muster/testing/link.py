@@ -40,7 +40,7 @@ class SimulatedLink:
         self.is_cut = False
         self._kafka = kafka
         self._post = post
-        self.rng = Random(machine.seed())  # noqa: S311 — no secret
+        self._rng = Random(machine.seed())  # noqa: S311 — no secret
         self._is_open = False
         self._records: deque[MemberRecord] = deque()
         self._waiting: list[Callable[[], None]] = []  # for the network
@@ -115,7 +115,7 @@ class SimulatedLink:
             what()
 
     def _soon(self, usual_ms: float, what: Callable[[], None]) -> None:
-        when = self._kafka.now + delay(self.rng, usual_ms)
+        when = self._kafka.now + delay(self._rng, usual_ms)
         self._kafka.at(when, lambda: self._when_connected(what))
 
     def _write(self, sent: Send) -> None:

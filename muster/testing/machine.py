@@ -39,8 +39,8 @@ class VirtualMachine(Owner):
         super().__init__(name)
         self._kafka = kafka
         self._threads = threads
-        self.rng = Random(seed)  # noqa: S311 — no secret
-        self._booted_ms = self.rng.randrange(10**6)
+        self._rng = Random(seed)  # noqa: S311 — no secret
+        self._booted_ms = self._rng.randrange(10**6)
 
     def boottime_ms(self) -> int:
         """Milliseconds since boot; it goes on while the process is frozen."""
@@ -60,11 +60,11 @@ class VirtualMachine(Owner):
 
     def seed(self) -> int:
         """63 bits from the environment's seed."""
-        return self.rng.getrandbits(63)
+        return self._rng.getrandbits(63)
 
     def between(self, low: float, high: float) -> float:
         """A number from the environment's seed."""
-        return self.rng.uniform(low, high)
+        return self._rng.uniform(low, high)
 
     def queue(self) -> VirtualQueue[Any]:
         """A queue on simulated time."""

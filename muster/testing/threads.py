@@ -109,7 +109,7 @@ class Threads:
         self.driver_may_run.acquire()
         self._kafka = kafka
         self._all: list[VirtualThread] = []
-        self.rng = Random(f"threads/{seed}")  # noqa: S311 — no secret
+        self._rng = Random(f"threads/{seed}")  # noqa: S311 — no secret
         self._driver = threading.current_thread()
 
     def add(self, thread: VirtualThread) -> None:
@@ -160,7 +160,7 @@ class Threads:
         kafka = self._kafka
         while not stop():
             if can_run := [thread for thread in self._all if self._can_run(thread)]:
-                self._switch(self.rng.choice(can_run))
+                self._switch(self._rng.choice(can_run))
                 continue
             wakes = min((t.until for t in self._all if t.owner.runs), default=FOREVER)
             due = min(wakes, kafka.next_at)

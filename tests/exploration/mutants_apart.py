@@ -12,7 +12,7 @@ from exploration.scenarios import ONE, TWO
 from exploration.world import System
 
 from muster.state import deadlines, hearing, liveness
-from muster.streams.heartbeats import Heartbeats
+from muster.streams.heartbeat_covers import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
 ALONE = Scenario(ONE, 1, Budget(crash=1), clocks=1, settled=True)

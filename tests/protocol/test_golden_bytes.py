@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.protocol import wire
 
+from muster.protocol.agreement import Agreement
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
@@ -251,6 +252,14 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
         "WakeUp.apart": (
             TopicKind.CLOCK,
             WakeUp(group="fleet", at_ms=1_700_000_000_000, apart=True),
+        ),
+        "WakeUp.agreement": (
+            TopicKind.CLOCK,
+            WakeUp(
+                group="fleet",
+                at_ms=1_700_000_000_000,
+                agreement=Agreement(1_700_000_580_000, 10_000, 3, 2**64 - 59),
+            ),
         ),
         "Rejected": (
             TopicKind.REJECTED,

@@ -29,6 +29,18 @@ from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
         (TopicKind.ASSIGNMENTS, b"g", None, "tombstone"),
         (TopicKind.REJECTED, b"g", None, "tombstone"),
         (TopicKind.CLOCK, b"g||a1", write("WakeUp", {}), "joined first"),
+        (
+            TopicKind.CLOCK,
+            b"g",
+            write("WakeUp", {"extras": {"agreement": bytes(23)}}),
+            "an agreement of 23 bytes; expected 24",
+        ),
+        (
+            TopicKind.CLOCK,
+            b"g",
+            write("WakeUp", {"extras": {"agreement": bytes(24)}}),
+            "an agreement of 0 members",
+        ),
         (TopicKind.GROUPS, b"g", write("GroupSnapshot", {"state": "Odd"}), "group state 'Odd'"),
         (TopicKind.GROUPS, b"g", write("GroupSnapshot", {}), "another codec"),
         (

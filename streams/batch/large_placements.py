@@ -1,4 +1,4 @@
-"""Large placements: computed in a child process while batches go on.
+"""Large placements run aside: a child process computes them while batches go on.
 
 A group asks for a placement (`state.placement`), and asks again until the answer is there. The
 child is a fork, so it has the group as it was when it asked first. It runs at a low priority, and
