@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 from collections.abc import Sequence
-from types import FrameType
 
 from muster.adopt import examine, rights, said
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
@@ -20,6 +18,7 @@ from muster.adopt.office import Governors
 from muster.adopt.release import release
 from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
+from muster.cli.stop_signals import run_until_stopped
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
@@ -283,23 +282,13 @@ def _weights(pairs: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-class _StopRequested(Exception):
-    """A signal asked to hand back."""
-
-
 def _govern(governors: Governors) -> None:
-    def on_signal(_: int, __: FrameType | None) -> None:
-        raise _StopRequested
-
-    stops = (signal.SIGTERM, signal.SIGINT)
-    for signum in stops:
-        signal.signal(signum, on_signal)
-    try:
+    def work() -> None:
         governors.open()
         governors.wait()
-    except _StopRequested:
-        for signum in stops:
-            signal.signal(signum, signal.SIG_DFL)  # a second one does not wait
-        logging.getLogger("muster.adopt").info("hands back")
+
+    try:
+        if run_until_stopped(work):
+            logging.getLogger("muster.adopt").info("hands back")
     finally:
         governors.close()

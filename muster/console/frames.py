@@ -6,7 +6,7 @@ Both are JSON of the same shape, which `static/state.js` applies:
 head     fields of the group, each replaced when it differs
 members  slot → row (`MEMBER`), null = gone
 tasks    rows [task index, holder, target, destination, revoking]; slots, -1 = no member
-copies   "task:slot" → [role, state, lag, fill], null = gone
+copies   "task:slot" → [role, state (`CopyState`), lag, fill], null = gone
 ======== ==========================================================================================
 
 A whole frame begins with ``"whole": true`` and replaces all that the page has. Names come from
@@ -27,6 +27,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import Connector, IntArray, TaskTable
+from muster.published.copies import CopyState, copies_of
 from muster.state.printable import cut
 
 Json: TypeAlias = dict[str, Any]
@@ -36,8 +37,6 @@ MEMBER = (
     *("id", "rack", "capacity", "state", "draining", "away", "instance", "epoch", "joined_ms"),
 )
 """The columns of a member's row."""
-KEPT, RESTORING, READY, LEAVING = range(4)
-"""States of a copy."""
 
 
 @lru_cache(maxsize=65_536)
@@ -164,25 +163,16 @@ def member_row(member: MemberEntry) -> list[Any]:
 def _copies(
     s: GroupSnapshot, peaks: dict[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[Any]]:
-    lags = {(t, slot): offsets for t, slot, offsets in s.lags.tolist()} if len(s.lags) else {}
-    ready = set(map(tuple, s.ready.tolist())) if len(s.ready) else set()
     copies: dict[tuple[int, int], list[Any]] = {}
-    for role, pairs, leaving, default_state in (
-        (Role.STANDBY, s.standby, s.standby_revoking, KEPT),
-        (Role.LEARNER, s.learner, s.learner_revoking, RESTORING),
-    ):
-        leaving_pairs = set(map(tuple, leaving.tolist())) if len(leaving) else set()
-        for pair in map(tuple, pairs.tolist()):
-            state = LEAVING if pair in leaving_pairs else READY if pair in ready else default_state
-            lag = lags.get(pair)
-            fill = _fill(state, lag, peaks.get(pair)) if role is Role.LEARNER else None
-            copies[pair] = [int(role), state, lag, fill]
+    for role, task, slot, state, lag in copies_of(s):
+        fill = _fill(state, lag, peaks.get((task, slot))) if role is Role.LEARNER else None
+        copies[task, slot] = [int(role), int(state), lag, fill]
     return copies
 
 
-def _fill(state: int, lag: int | None, peak: int | None) -> float | None:
+def _fill(state: CopyState, lag: int | None, peak: int | None) -> float | None:
     """How much of its first lag a learner has read, 0 to 1; None = it has reported no lag."""
-    if state == READY or lag == 0:
+    if state is CopyState.READY or lag == 0:
         return 1.0
     if lag is None or not peak:
         return None

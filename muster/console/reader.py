@@ -7,7 +7,6 @@ tries again, and the pages show the fault.
 from __future__ import annotations
 
 import time
-import uuid
 
 import structlog
 from confluent_kafka import (
@@ -22,8 +21,8 @@ from confluent_kafka import (
 from muster.console.store import Store
 from muster.errors import Unreachable
 from muster.kafka import access
-from muster.kafka.cluster import QUIET, TIMEOUT_S, admin, failures_named, partitions_of
-from muster.kafka.reader import row_of
+from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
+from muster.kafka.reader import consumer_of, row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.loop import Loop
@@ -69,19 +68,7 @@ class Reader(Loop):
         made_anew = {name for name, (_, id_) in before.items() if self._known[name][1] != id_}
         if made_anew:
             self._store.clear()
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"{self._store.prefixes[0]}.cli-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 50,
-                    "isolation.level": "read_committed",
-                    **QUIET,
-                }
-            )
-        )
+        consumer = consumer_of(self._clients, self._store.prefixes[0], fetch_wait_ms=50)
         try:
             places = [
                 TopicPartition(topic, p, OFFSET_BEGINNING)

@@ -15,6 +15,7 @@ from muster.output import ago
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
+from muster.published.copies import copies_of
 from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
 from muster.state.waits import Wait, waits_of
@@ -198,7 +199,6 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
     index = why.table.index(task) if task else None
     if index is None:
         return None
-    lags = {(t, slot): offsets for t, slot, offsets in snapshot.lags.tolist()}
     unit = why.table.units[int(why.table.unit_of[index])]
     return {
         "task": text(task),
@@ -209,26 +209,16 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
         "stateful": bool(why.table.stateful[index]),
         "unit": text(unit.name),
         "holder": why.name(int(snapshot.holder[index])),
-        "copies": list(_copies_of(why, index, lags)),
+        "copies": list(_copies_of(why, index)),
         "moves": _moves_of(history, moment, task),
     }
 
 
-def _copies_of(why: Explainer, index: int, lags: Mapping[tuple[int, int], int]) -> Iterator[Json]:
-    s = why.snapshot
-    ready = set(map(tuple, s.ready.tolist()))
-    for role, pairs, leaving in (
-        (Role.STANDBY, s.standby, s.standby_revoking),
-        (Role.LEARNER, s.learner, s.learner_revoking),
-    ):
-        leaving_pairs = set(map(tuple, leaving.tolist()))
-        for pair in map(tuple, pairs[pairs[:, 0] == index].tolist()):
-            default_state = "restoring" if role is Role.LEARNER else "kept"
-            state = (
-                "leaving" if pair in leaving_pairs else "ready" if pair in ready else default_state
-            )
-            member = why.name(pair[1])
-            yield {"role": str(role), "member": member, "state": state, "lag": lags.get(pair)}
+def _copies_of(explainer: Explainer, index: int) -> Iterator[Json]:
+    for copy in copies_of(explainer.snapshot):
+        if copy.task == index:
+            member, state = explainer.name(copy.slot), copy.state.name.lower()
+            yield {"role": str(copy.role), "member": member, "state": state, "lag": copy.lag}
 
 
 def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:

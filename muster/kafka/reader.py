@@ -77,19 +77,7 @@ def read(
     wanted = range(partitions_of(settings, topic))
     owner = None if key is None else whole_key(key)
     with failures_named(settings, topic, "READ"):
-        consumer = Consumer(
-            settings.librdkafka(
-                {
-                    "group.id": f"{topic.rpartition('.')[0]}.cli-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 10,
-                    "isolation.level": "read_committed",
-                    **QUIET,
-                }
-            )
-        )
+        consumer = consumer_of(settings, topic.rpartition(".")[0], fetch_wait_ms=10)
         try:
             starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in wanted]
             if since_ms is not None:
@@ -102,6 +90,29 @@ def read(
                     yield row
         finally:
             consumer.close()
+
+
+def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Consumer:
+    """A consumer that commits nothing and reports the end of each partition.
+
+    Args:
+        settings: how to reach the cluster.
+        prefix: topic prefix; the ACLs of readers allow consumer groups that begin with it.
+        fetch_wait_ms: how long a broker may wait for new records before it answers.
+    """
+    return Consumer(
+        settings.librdkafka(
+            {
+                "group.id": f"{prefix}.cli-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": fetch_wait_ms,
+                "isolation.level": "read_committed",
+                **QUIET,
+            }
+        )
+    )
 
 
 def until_end(

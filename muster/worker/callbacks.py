@@ -32,6 +32,7 @@ from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import AllStopped, Input, Released
+from muster.worker.pauses import pause_s_of
 
 log = logging.getLogger("muster.worker")
 
@@ -246,7 +247,7 @@ class Caller:
         try:
             self._invoke(callback, call.tasks, call.assignment)
         except Exception:
-            pause_s = self._machine.between(0, _pause_s(call.attempt))
+            pause_s = self._machine.between(0, pause_s_of(_START_PAUSE, call.attempt))
             names = ", ".join(map(str, call.tasks))
             log.exception(
                 "starting %s failed; again in %.1f s", names, pause_s, extra=call.assignment.about
@@ -369,12 +370,6 @@ async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assi
     result = callback(tasks, assignment)
     if inspect.isawaitable(result):
         await result
-
-
-def _pause_s(attempt: int) -> float:
-    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
-    state.attempt_number = attempt
-    return float(_START_PAUSE(state))
 
 
 def _name(callback: Callback) -> str:
