@@ -278,10 +278,10 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     agreement = None if wanted_ms is None else _agreement(draft, wanted_ms)
     if sessions.agreement is not None:
         fits = _may_go_on_waiting(draft, agreement)
+    elif old_ms is None or wanted_ms is None:
+        fits = wanted_ms == old_ms
     else:
-        fits = wanted_ms == old_ms or (
-            None not in (old_ms, wanted_ms) and sessions.clock_ms < old_ms <= wanted_ms
-        )
+        fits = wanted_ms == old_ms or sessions.clock_ms < old_ms <= wanted_ms
     if enough and fits:
         return []
     if not sessions.is_listened_to(draft.settings.session_timeout_ms):

@@ -41,9 +41,9 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
+from muster.streams.background_thread import Loop
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
-from muster.streams.listening import Listener
-from muster.streams.loop import Loop
+from muster.streams.heartbeat_reader import Listener
 
 _log = structlog.get_logger("muster.streams")
 

@@ -58,7 +58,7 @@ from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import LargeConfigs, Limits
-from muster.streams.operator import values
+from muster.streams.operator_envelope import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
 CACHE_GROUPS_MAX = 10_000

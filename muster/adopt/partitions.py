@@ -1,7 +1,7 @@
 """Looks up which partitions the topics of governed groups have, and posts them to the governors.
 
 If a group weighs its partitions by their load, this thread also measures the loads every
-`MEASURE_S`, and posts new weights when they differ enough (`muster.discovery.finding`).
+`MEASURE_S`, and posts new weights when they differ enough (`discovery.measured_weights`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient
 from muster.adopt.model import AssignableUnits
 from muster.discovery import load
 from muster.discovery import topics as discovery
-from muster.discovery.finding import smoothed, weighed
 from muster.discovery.load import Measure, Place
+from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
 from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError

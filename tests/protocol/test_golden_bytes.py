@@ -31,7 +31,6 @@ from muster.protocol.events import (
 )
 from muster.protocol.framing import OWN, PREFIX, Schemas
 from muster.protocol.ids import Role, Task
-from muster.protocol.parts import Joiner, parts
 from muster.protocol.records import (
     CoordinatorClaim,
     CoordinatorRole,
@@ -48,6 +47,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.settings import parse_settings
 from muster.protocol.sources import Found, Source
+from muster.protocol.split_records import Joiner, parts
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from support.protocol import wire
 
-from muster.protocol.accepted import LONG_MAX
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import GroupConfig, Heartbeat
 from muster.protocol.framing import PREFIX, Schemas, pack, write
 from muster.protocol.records import Rejected
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind

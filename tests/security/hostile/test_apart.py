@@ -29,7 +29,7 @@ from muster.streams import clock, heartbeat_covers
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import STRANGE_TICKS, Clock, Schedule
 from muster.streams.heartbeat_covers import STRANGE_MS, Heartbeats, Row, Sleeper
-from muster.streams.listening import Listener
+from muster.streams.heartbeat_reader import Listener
 from muster.streams.source import lane_of, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
