@@ -38,7 +38,7 @@ _LEVELS = {
     # At INFO these log every batch, request or connection.
     "py4j": logging.WARNING,
     "asyncio": logging.WARNING,
-    # At INFO Kafka's client logs each retry while a broker is away; what matters is a warning.
+    # At INFO Kafka's client logs each retry while a broker is away; its warnings are enough.
     "muster.kafka": logging.WARNING,
     "muster.worker.kafka": logging.WARNING,
     "muster.adopt.kafka": logging.WARNING,
@@ -51,7 +51,7 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
         "--log-format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="what log lines on standard error look like (default: %(default)s)",
+        help="format of log lines on standard error (default: %(default)s)",
     )
 
 

@@ -1,6 +1,6 @@
 """Look at a group that Kafka coordinates, and at what muster would do with it. Changes nothing.
 
-Shows how the group stands (who has what, how even that is, what is read from another rack), then
+Shows the group's owners, how even its load is and what is read from another rack, then
 what muster would move and why, and what that would gain. Needs the rights to describe the groups
 and their topics; no topics of muster, no Spark. --watch goes on and prints what each rebalance of
 the group moved, beside what muster would have moved. Ctrl-C ends it.
@@ -45,7 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--group", metavar="G", action="append", help="a consumer group's id; repeatable"
     )
-    which.add_argument("--all", action="store_true", help="every group that may be described")
+    which.add_argument(
+        "--all", action="store_true", help="every group that this login may describe"
+    )
     parser.add_argument("--type", choices=sorted(_TYPES), help="--all: only groups of this type")
     parser.add_argument(
         "--weight",
@@ -57,7 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_changes(parser)
     parser.add_argument(
-        "--watch", action="store_true", help="go on: a line for every rebalance, until Ctrl-C"
+        "--watch",
+        action="store_true",
+        help="keep reading: a line for every rebalance, until Ctrl-C",
     )
     add_format(parser)
     add_client(parser)

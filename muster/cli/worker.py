@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", metavar="FILE", help="append each start and stop of a task, one JSON object a line"
     )
-    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    parser.add_argument("--quiet", action="store_true", help="log only warnings and errors")
     logs.add_log_format(parser)
     add_signing_keys(add_kafka(parser))
 

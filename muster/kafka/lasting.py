@@ -1,4 +1,4 @@
-"""A producer that lasts: it is replaced when it has failed for good."""
+"""A producer that replaces itself after a fatal error."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
 class LastingProducer:
-    """After a fatal error an idempotent producer refuses every record: another takes its place.
+    """An idempotent producer; after a fatal error, which ends one for good, a new one replaces it.
 
     Args:
-        config: librdkafka's.
-        log: takes librdkafka's lines.
+        config: librdkafka's settings.
+        log: gets librdkafka's lines.
         on_fatal: called with the error when a producer is replaced.
 
     Raises:
@@ -68,7 +68,7 @@ class LastingProducer:
         return True
 
     def flush(self, wait_s: float) -> int:
-        """Wait until every record is written; returns how many are not."""
+        """Wait until every record is written; return how many are not."""
         with suppress(KafkaException), access.fatal_named():
             return int(self._producer.flush(wait_s))
         return 1

@@ -17,7 +17,7 @@ _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
 """What differs between repeated lines: names of clients and threads, times, and counts."""
 
 
-class Told:
+class RecentlyLogged:
     """Remembers which lines were logged recently, by a key that identifies a line.
 
     Args:
@@ -53,7 +53,7 @@ class RepeatFilter(logging.Filter):
         self, pause_s: float = PAUSE_S, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
-        self._logged = Told(pause_s, clock_s)
+        self._logged = RecentlyLogged(pause_s, clock_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""

@@ -1,4 +1,4 @@
-"""Reads a topic to its end: everything that it holds at this moment."""
+"""Reads a topic to its present end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
         at_ms: its timestamp.
         signature: of the header `signing.HEADER`; empty = it has none.
         generation: of the header ``generation``; -1 = it has none.
-        by: of the header ``by``: who asked for it; empty = it has none.
+        by: of the header ``by``, the author; empty = it has none.
     """
 
     key: bytes | None
@@ -60,10 +60,10 @@ def read(
     key: bytes | None = None,
     since_ms: int | None = None,
 ) -> Iterator[Row]:
-    """Everything a topic holds now, oldest first within a partition.
+    """Every record that a topic has now, oldest first within a partition.
 
     Reads every partition, also for one key: when partitions are added to a topic, a key moves to
-    another one, and a producer that has not noticed it still writes to the old one.
+    another partition, and a producer that has not noticed this still writes to the old one.
 
     Args:
         settings: how to reach the cluster.
@@ -131,7 +131,7 @@ def until_end(
         skip_errors: go on after an error of the broker until the patience is over.
 
     Raises:
-        KafkaException: an error that a repetition does not end, or no answer in time (_TIMED_OUT).
+        KafkaException: an error that is not retriable, or no answer in time (_TIMED_OUT).
     """
     for topic in {start.topic for start in starts}:
         # A client that knows the leaders fetches at once; otherwise it waits half a second first.
@@ -174,7 +174,7 @@ def _retriable(error: BaseException) -> bool:
 
 
 def row_of(message: Message) -> Row:
-    """The record of a message that is no error."""
+    """The record in a message without an error."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
