@@ -26,7 +26,7 @@ from confluent_kafka import (
 
 from muster.adopt.model import Configured, News
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import RepeatFilter
+from muster.kafka.log_filter import drop_noise
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
@@ -47,8 +47,7 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")
-log.addFilter(RepeatFilter())
-log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+drop_noise(log)
 
 Post: TypeAlias = Callable[[News], None]
 
@@ -143,9 +142,7 @@ class MusterTopics:
     # ------------------------------------------------------------------------------------ threads
 
     def _confirm(self) -> None:
-        while not self._closing.is_set():
-            if not self._producer.serve(WAIT_S):
-                self._closing.wait(WAIT_S)
+        self._producer.serve_until(self._closing)
 
     def _read(self) -> None:
         consumer = Consumer(self._reader_settings, logger=log)

@@ -142,8 +142,8 @@ def refusal(group: str, members: list[str]) -> str:
     """Why a group with members is not deleted, and what to do."""
     return (
         f"group {group!r} has {len(members)} live member{'s' * (len(members) != 1)} "
-        f"({_some(members)}): stop them first; or give --force: they stop their tasks in order, commit, and wait, "
-        f"without tasks, until muster config set --group {group}"
+        f"({_some(members)}): stop them first; or give --force: they stop their tasks in order, "
+        f"commit, and wait, without tasks, until muster config set --group {group}"
     )
 
 

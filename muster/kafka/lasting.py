@@ -6,13 +6,17 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access
 from muster.protocol.codec import Encoded
 
+SERVE_S: Final = 0.25
+"""Longest wait inside librdkafka, which does not notice that its caller closes."""
+REPLACED_S: Final = 0.5
+"""Pause after a fatal error, before the new producer is served."""
 Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
@@ -66,6 +70,12 @@ class LastingProducer:
             self._replace(producer)
             return False
         return True
+
+    def serve_until(self, closing: threading.Event) -> None:
+        """Run due callbacks until `closing` is set; the body of a thread."""
+        while not closing.is_set():
+            if not self.serve(SERVE_S):
+                closing.wait(REPLACED_S)
 
     def flush(self, wait_s: float) -> int:
         """Wait until every record is written; return how many are not."""

@@ -59,3 +59,12 @@ class RepeatFilter(logging.Filter):
         """Whether the line passes."""
         text = record.getMessage()
         return not _KAFKAS_OWN.match(text) or self._logged.is_news(_VARYING.sub("", text))
+
+
+def drop_noise(log: logging.Logger) -> None:
+    """Drop repeated lines, and warnings about settings that only the other client uses.
+
+    One set of settings serves producers and consumers, and each warns about those that it ignores.
+    """
+    log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+    log.addFilter(RepeatFilter())
