@@ -49,7 +49,7 @@ def parse_scenario(raw: object) -> Scenario:
 
 
 class _Reader:
-    """Reads events in the order of time, because a task name means what is configured then."""
+    """Reads events in the order of time: task names mean those of the configuration at that time."""
 
     def __init__(self, top: Mapping[str, Any]) -> None:
         self.top = top
@@ -61,9 +61,9 @@ class _Reader:
         self.units = parse_tasks(group.get("tasks", []), "group.tasks")
         self.names = Names(TaskTable(self.units))
         self.defaults: dict[str, int | None] = dict(DEFAULTS)
-        given = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
-        self.tells = _tells(given.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
-        for key, value in given.items():
+        defaults_row = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
+        self.tells = _tells(defaults_row.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
+        for key, value in defaults_row.items():
             self.defaults[key] = _span(value, f"defaults.{key}", key)
         self.known: dict[str, None] = {}
         self.joining = frozenset(_joining(top.get("events", [])))
