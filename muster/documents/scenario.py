@@ -49,7 +49,7 @@ def parse_scenario(raw: object) -> Scenario:
 
 
 class _Reader:
-    """Reads events in the order of time: task names mean those of the configuration at that time."""
+    """Reads events in the order of time: a task name means the one of the configuration then."""
 
     def __init__(self, top: Mapping[str, Any]) -> None:
         self.top = top
