@@ -193,7 +193,7 @@ def many(stage: Stage, count: int) -> None:
         took.append(crowd.settled_s(group, [PARTITIONS // 2] * 2) - begun)
     rounds = decided(log, known)
     times = [ms for ms, _ in rounds]
-    here = sum("decided here" in why for _, why in rounds)
+    here = sum("the governor decided" in why for _, why in rounds)
     print(
         f"  a second consumer joins {len(took)} of them, one after the other: {len(rounds)} rounds,"
     )

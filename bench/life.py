@@ -36,7 +36,7 @@ from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.simulation.member import SimulatedMember
-from muster.simulation.scenario import Configured, Happening, Joins, Leaves, Scenario
+from muster.simulation.scenario import Configured, Joins, Leaves, Scenario, ScenarioEvent
 from muster.simulation.timeline import Timeline
 from muster.simulation.world import GROUP, World
 from muster.state.group import Group
@@ -76,10 +76,10 @@ class Watched(Timeline):
     _warm: dict[Task, set[str]] = field(default_factory=dict)
     _owner_seen: dict[Task, str] = field(default_factory=dict)
 
-    def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
+    def observe(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
         """Note which member runs each task now, and which members have caught up with it."""
         # `super()` without arguments does not know a class with slots.
-        Timeline.look(self, at_ms, group, members)
+        Timeline.observe(self, at_ms, group, members)
         alive = {m.id: m for m in members.values() if m.alive}
         running = {task: m for m in alive for task in alive[m].held[Role.ACTIVE]}
         for task, member in running.items():
@@ -99,7 +99,7 @@ class Watched(Timeline):
 
 def played(
     tasks: Subtopology,
-    events: list[tuple[int, Happening]],
+    events: list[tuple[int, ScenarioEvent]],
     until_ms: int,
     assignor: str = "sticky",
     heartbeat_ms: int = 40_000,
@@ -218,7 +218,7 @@ def rolling_restart(members: int, share: int, down_ms: int) -> Iterator[Row]:
     rules = {"classic": eager_restart, "KIP-429": cooperative_restart, "KIP-848": group_restart}
     plain = {name: rule(members, share) for name, rule in rules.items()}
     for static in (True, False):
-        events: list[tuple[int, Happening]] = [
+        events: list[tuple[int, ScenarioEvent]] = [
             (0, comes(name, instance=name if static else None)) for name in names
         ]
         for n, name in enumerate(names):
@@ -244,7 +244,7 @@ def trickle(kafka: Kafka | None, tasks: int, joins: int) -> Iterator[Row]:
     """Members join one by one: all moves, and the moves of the task that moves most."""
     at_first = 10
     names = [f"m{n:06d}" for n in range(at_first + joins)]
-    events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names[:at_first]]
+    events: list[tuple[int, ScenarioEvent]] = [(0, comes(name)) for name in names[:at_first]]
     events += [(2_000 * (n + 1), comes(name)) for n, name in enumerate(names[at_first:])]
     seen = played(Subtopology("0", tasks, stateful=True), events, 2_000 * (joins + 2))
     fewest = sum(tasks // n for n in range(at_first + 1, at_first + joins + 1))
@@ -267,7 +267,7 @@ def cold_starts(kafka: Kafka | None, histories: int) -> Row:
     rules = (("KIP-1071", "streams-group-sticky"), ("KIP-441", "high-availability"))
     for seed in range(histories):
         steps = [[], *history(seed, 8)]
-        events: list[tuple[int, Happening]] = []
+        events: list[tuple[int, ScenarioEvent]] = []
         for n, (before, now) in enumerate(pairwise(steps)):
             gone = sorted(set(before) - set(now))
             events += [(n * apart_ms, Leaves(name)) for name in gone]

@@ -18,27 +18,22 @@ from typing import Any
 
 import structlog
 
-from muster.kafka.log_filter import RepeatFilter
+from muster.kafka.log_filter import drop_noise
 from muster.kafka.settings import HIDDEN, is_secret
 
 FORMATS = ("console", "json")
 
 KAFKA = logging.getLogger("muster.kafka")
 """The logger of the coordinator's Kafka clients, which otherwise write to standard error."""
-_NO_NEWS = (
-    # One set of settings serves both clients, and each warns about those it does not use.
-    "property and will be ignored",
-    # A broker's first seconds: an idempotent producer asks again until it has its number.
-    "Coordinator load in progress: retrying",
-)
-KAFKA.addFilter(lambda record: not any(text in record.getMessage() for text in _NO_NEWS))
-KAFKA.addFilter(RepeatFilter())
+# In a broker's first seconds an idempotent producer asks again until it has its number.
+KAFKA.addFilter(lambda record: "Coordinator load in progress: retrying" not in record.getMessage())
+drop_noise(KAFKA)
 
 _LEVELS = {
     # At INFO these log every batch, request or connection.
     "py4j": logging.WARNING,
     "asyncio": logging.WARNING,
-    # At INFO Kafka's client logs each retry while a broker is away; what matters is a warning.
+    # At INFO Kafka's client logs each retry while a broker is away; its warnings are enough.
     "muster.kafka": logging.WARNING,
     "muster.worker.kafka": logging.WARNING,
     "muster.adopt.kafka": logging.WARNING,
@@ -51,7 +46,7 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
         "--log-format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="what log lines on standard error look like (default: %(default)s)",
+        help="format of log lines on standard error (default: %(default)s)",
     )
 
 

@@ -1,4 +1,4 @@
-"""What if: what a change would move in a group, why, and how good the answer is.
+"""Plans a change of a live group: what it would move, why, and how good the placement would be.
 
 `muster plan` and the console call the same function. It reads nothing and changes nothing: it takes
 a group's newest record, applies the change to it as the coordinator would, and asks the assignor.

@@ -1,15 +1,14 @@
-"""Speaks for the members of a group that Kafka coordinates, in events of muster. Pure.
+"""Writes the muster events of the members of a group that Kafka coordinates. Pure.
 
-Every member gets a session with the coordinator of its own (`muster.worker.session`): it joins when
-the member joins Kafka's group, reports what the member runs, sends its heartbeats while Kafka's
-group shows it, and leaves when Kafka's group lets it go. Nothing is started or stopped here. A task
-that the coordinator wants released counts as released as soon as the member does not run it in
-Kafka's group: an owner under the cooperative protocol joins again without it; under an eager
-protocol no member runs anything while the group rebalances.
+The bridge keeps one session with muster's coordinator (`muster.worker.session`) for each member of
+Kafka's group. The session joins when the member joins Kafka's group, reports what the member runs,
+sends heartbeats while the member is in Kafka's group, and leaves when the member leaves that group.
+The bridge starts and stops no task. When the coordinator wants a task released, the bridge reports
+it as released once the member does not run it in Kafka's group: under the cooperative protocol its
+owner joins again without it; under an eager protocol no member runs anything during a rebalance.
 
-The lease of such a session means nothing to the member: Kafka's session decides what it may run.
-When the lease ends, muster has not heard of the member for a while; it then joins anew and says
-what it runs.
+The session's lease does not bind the member: Kafka's session decides what the member may run. When
+the lease ends, the session joins muster's group again and reports what the member runs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from muster.adopt.answers import Answer
-from muster.adopt.said import Said
+from muster.adopt.said import KafkaMember
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.digest import fnv1a64
 from muster.protocol.events import Join, Leave
@@ -52,24 +51,24 @@ _SEED_BITS: Final = (1 << 62) - 1
 
 
 @dataclass(slots=True)
-class _Spoken:
-    """A member that the bridge speaks for.
+class _BridgedMember:
+    """A member of Kafka's group and its session.
 
     Attributes:
-        session: with the coordinator.
-        holds: what it runs in Kafka's group, as far as known.
-        told: what its join says that it runs.
-        owes: what the coordinator wants back and the member still runs, by role.
+        session: the member's session with muster's coordinator.
+        holds: tasks that the member runs in Kafka's group, as far as known.
+        claimed: tasks that the session's join said the member runs.
+        pending_release: tasks by role that the coordinator wants back and the member still runs.
     """
 
     session: Session
     holds: TaskSet
-    told: TaskSet
-    owes: dict[Role, TaskSet] = field(default_factory=dict)
+    claimed: TaskSet
+    pending_release: dict[Role, TaskSet] = field(default_factory=dict)
 
 
 class Bridge:
-    """The members of one group.
+    """The sessions of all members of one group.
 
     Args:
         group: the group's id, in Kafka and in muster.
@@ -80,16 +79,16 @@ class Bridge:
         self.group = group
         self.notices: list[str] = []
         self._pins = pins or {}
-        self._members: dict[str, _Spoken] = {}
+        self._members: dict[str, _BridgedMember] = {}
         self._ended = 0
 
     @property
     def members(self) -> dict[str, int]:
-        """Name → incarnation of every member that the bridge speaks for."""
+        """Name → incarnation of every member."""
         return {name: each.session.incarnation for name, each in self._members.items()}
 
     def profile(self, name: str) -> Join:
-        """What a member says of itself."""
+        """The join that describes a member."""
         return self._members[name].session.profile
 
     def holds(self) -> dict[str, TaskSet]:
@@ -99,33 +98,33 @@ class Bridge:
     # ------------------------------------------------------------------------- Kafka's group
 
     def joined(
-        self, said: Sequence[Said], snapshot: GroupSnapshot | None, now_ms: int
+        self, members: Sequence[KafkaMember], snapshot: GroupSnapshot | None, now_ms: int
     ) -> list[Send]:
-        """Kafka's group has gathered: these are its members now, and what they said.
+        """Take the members of a new rebalance.
 
         Args:
-            said: all members.
-            snapshot: the newest of the group; a member that it has keeps its incarnation.
-            now_ms: by the clock of sessions.
+            members: all members of Kafka's group.
+            snapshot: the group's newest snapshot; its members keep their incarnations.
+            now_ms: the time on the sessions' clock.
         """
-        present = {member.name: member for member in said}
-        sends = self._bury(snapshot, present, now_ms)
+        present = {member.name: member for member in members}
+        sends = self._leave_departed(snapshot, present, now_ms)
         for name in [name for name in self._members if name not in present]:
             sends += self._leave(name, now_ms)
         for name, member in present.items():
-            spoken = self._members.get(name)
+            bridged = self._members.get(name)
             join = self._join_of(member)
-            if spoken is None or self._profile(spoken) != self._profile_of(join):
-                known = spoken.session.incarnation if spoken else _known(snapshot, name)
+            if bridged is None or self._profile(bridged) != self._profile_of(join):
+                known = bridged.session.incarnation if bridged else _known(snapshot, name)
                 sends += self._begin(join, member.owned, known, now_ms)
             else:
                 sends += self._now_holds(name, member.owned, now_ms)
         return sends
 
-    def _bury(
-        self, snapshot: GroupSnapshot | None, present: Mapping[str, Said], now_ms: int
+    def _leave_departed(
+        self, snapshot: GroupSnapshot | None, present: Mapping[str, KafkaMember], now_ms: int
     ) -> list[Send]:
-        """Members that an earlier governor spoke for and that are gone leave."""
+        """Write a leave for each departed member that only an earlier governor had a session of."""
         entries = snapshot.members if snapshot is not None else ()
         gone = [m for m in entries if GOVERNED in m.tags and m.id not in present]
         return [
@@ -134,43 +133,44 @@ class Bridge:
             if m.id not in self._members
         ]
 
-    def answered(self, given: Mapping[str, Answer], now_ms: int) -> list[Send]:
-        """Kafka has taken the answers: what is revoked runs until its owner joins again."""
+    def answered(self, answers: Mapping[str, Answer], now_ms: int) -> list[Send]:
+        """Kafka has accepted the answers. A revoked task runs until its owner joins again."""
         sends: list[Send] = []
-        for name, answer in given.items():
+        for name, answer in answers.items():
             if name in self._members:
                 sends += self._now_holds(name, answer.assigned | answer.revoked, now_ms)
         return sends
 
-    def keeps(self, given: Mapping[str, Answer], now_ms: int) -> list[Send]:
-        """The target gives members tasks back that an earlier one took from them.
+    def cancel_revocations(self, answers: Mapping[str, Answer], now_ms: int) -> list[Send]:
+        """Report as released what an earlier target revoked and this one assigns again.
 
-        The coordinator grants such a task anew when it was released. To its member in Kafka's group
-        nothing happens.
+        The coordinator then grants such a task to its member again. In Kafka's group the member
+        runs it all the time.
         """
         sends: list[Send] = []
-        for name, answer in given.items():
+        for name, answer in answers.items():
             each = self._members.get(name)
-            back = each.owes.get(Role.ACTIVE, EMPTY) & answer.assigned if each else EMPTY
+            back = each.pending_release.get(Role.ACTIVE, EMPTY) & answer.assigned if each else EMPTY
             if each is not None and back:
-                each.owes[Role.ACTIVE] -= back
+                each.pending_release[Role.ACTIVE] -= back
                 sends += self._step(name, Released(Role.ACTIVE, back), now_ms)
         return sends
 
-    def tell(self, now_ms: int) -> list[Send]:
-        """Tell the log what was decided without the coordinator.
+    def write_local_decision(self, now_ms: int) -> list[Send]:
+        """Write to muster's log what the governor decided without the coordinator.
 
-        A member that runs something else than the coordinator gave it leaves, and joins with what
-        it runs. Leaves go first, so that nothing that is claimed has another owner.
+        A session whose member runs other tasks than the coordinator assigned leaves, and joins
+        with the tasks that the member runs. All leaves come before the joins, so that no claimed
+        task has another owner.
         """
-        astray = [
+        differing = [
             name
             for name, each in self._members.items()
-            if each.holds != (each.told if (r := each.session.record) is None else r.active)
+            if each.holds != (each.claimed if (r := each.session.record) is None else r.active)
         ]
         leaves: list[Send] = []
         joins: list[Send] = []
-        for name in astray:
+        for name in differing:
             each = self._members[name]
             join, holds = each.session.profile, each.holds
             if each.session.state in (State.MEMBER, State.JOINING):
@@ -179,20 +179,20 @@ class Bridge:
         return [*leaves, *joins]
 
     def leave_all(self, now_ms: int) -> list[Send]:
-        """The group is handed back: every member leaves muster's group."""
+        """Let every session leave muster's group, because the group is handed back."""
         return [send for name in list(self._members) for send in self._leave(name, now_ms)]
 
-    def falls_silent(self) -> None:
-        """Speak for no member any more, and write nothing: another governor may speak for them.
+    def forget_members(self) -> None:
+        """Drop all sessions and write nothing: another governor may keep sessions of the members.
 
-        The sessions of those for which none speaks end.
+        A member without such a session expires in muster's group.
         """
         self._members.clear()
 
     # -------------------------------------------------------------------------- muster's log
 
     def read(self, record: MemberAssignment | MemberGone, now_ms: int) -> list[Send]:
-        """A record of a member was read."""
+        """Take a record of a member that the governor has read."""
         return self._step(record.member, Read(record), now_ms)
 
     def acknowledged(self, sent: Send, now_ms: int) -> list[Send]:
@@ -216,7 +216,7 @@ class Bridge:
 
     # ---------------------------------------------------------------------------- one member
 
-    def _join_of(self, member: Said) -> Join:
+    def _join_of(self, member: KafkaMember) -> Join:
         pinned = self._pins.get(member.name, ())
         return Join(
             group=self.group,
@@ -233,20 +233,20 @@ class Bridge:
     def _profile_of(join: Join) -> tuple[object, ...]:
         return (join.rack, join.topics, join.static)
 
-    def _profile(self, spoken: _Spoken) -> tuple[object, ...]:
-        return self._profile_of(spoken.session.profile)
+    def _profile(self, bridged: _BridgedMember) -> tuple[object, ...]:
+        return self._profile_of(bridged.session.profile)
 
     def _begin(
         self, join: Join, holds: TaskSet, incarnation: int | None, now_ms: int
     ) -> list[Send]:
-        """Speak for a member from now on, or speak anew."""
+        """Start a session of a member, in place of the one that it may have."""
         self._ended += 1
         seed = (fnv1a64(f"{self.group}\0{join.member}") + self._ended * now_ms) & _SEED_BITS
         session = Session(join, seed)
         if incarnation is not None:
             session.incarnation = incarnation
         session.claim(holds)
-        self._members[join.member] = _Spoken(session, holds, told=holds)
+        self._members[join.member] = _BridgedMember(session, holds, claimed=holds)
         return self._step(join.member, Begin(), now_ms)
 
     def _leave(self, name: str, now_ms: int) -> list[Send]:
@@ -265,18 +265,18 @@ class Bridge:
         """Report the tasks that the coordinator wants back and the member does not run."""
         each = self._members[name]
         sends: list[Send] = []
-        for role, owed in list(each.owes.items()):
+        for role, owed in list(each.pending_release.items()):
             stopped = owed - each.holds if role is Role.ACTIVE else owed
             if stopped:
-                each.owes[role] = owed - stopped
+                each.pending_release[role] = owed - stopped
                 sends += self._step(name, Released(role, stopped), now_ms)
         return sends
 
-    def _step(self, name: str, given: Input, now_ms: int) -> list[Send]:
+    def _step(self, name: str, session_input: Input, now_ms: int) -> list[Send]:
         each = self._members.get(name)
         if each is None:
             return []
-        return self._perform(name, each.session.step(given, now_ms), now_ms)
+        return self._perform(name, each.session.step(session_input, now_ms), now_ms)
 
     def _perform(self, name: str, actions: Iterable[Action], now_ms: int) -> list[Send]:
         each = self._members[name]
@@ -286,23 +286,23 @@ class Bridge:
                 case Send():
                     sends.append(action)
                 case Release(role, tasks):
-                    each.owes[role] = each.owes.get(role, EMPTY) | tasks
+                    each.pending_release[role] = each.pending_release.get(role, EMPTY) | tasks
                 case Lose(reason):
                     self.notices.append(f"{name}: joins muster's group anew: {reason}")
-                    each.owes.clear()
+                    each.pending_release.clear()
                     each.session.claim(each.holds)
-                    each.told = each.holds
+                    each.claimed = each.holds
                     sends += self._step(name, AllStopped(), now_ms)
                 case Notice(text):
                     self.notices.append(f"{name}: {text}")
                 case End(fault, message) if fault is not None:
                     self.notices.append(f"{name}: {fault.value}: {message}")
                 case _:
-                    pass  # takes and leases: Kafka's session decides what the member runs
-        return [*sends, *self._settle(name, now_ms)] if each.owes else sends
+                    pass  # `Take` and `Lease`: Kafka's session decides what the member runs
+        return [*sends, *self._settle(name, now_ms)] if each.pending_release else sends
 
 
 def _known(snapshot: GroupSnapshot | None, name: str) -> int | None:
-    """The incarnation under which the group knows a member; None = it does not."""
+    """The member's incarnation in the snapshot; None = the snapshot does not have the member."""
     members = snapshot.members if snapshot is not None else ()
     return next((m.incarnation for m in members if m.id == name and not m.away), None)

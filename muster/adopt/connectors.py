@@ -1,7 +1,8 @@
-"""Reads a Connect cluster's config topic, as its workers do, and tells the governor what there is.
+"""Reads a Connect cluster's config topic, as its workers do, and posts its connectors.
 
-A connector is there from its ``connector-NAME`` record on, until a tombstone. How many tasks it has
-says the newest ``commit-NAME``. Workers compare how far they have read, so every record counts.
+A connector exists from its ``connector-NAME`` record until a tombstone of that key. The newest
+``commit-NAME`` says how many tasks it has. Workers compare the offsets that they have read to, so
+the offset counts records of every kind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from muster.adopt.model import Jobs
+from muster.adopt.model import AssignableUnits
 from muster.kafka.settings import ClientSettings
 from muster.protocol.tasks import Connector
 
@@ -26,12 +27,12 @@ CLOSE_S: Final = 5.0
 CONNECTOR, COMMIT = "connector-", "commit-"
 
 
-class Configs:
-    """What the records of a config topic say, so far. Pure."""
+class ConfigTopicState:
+    """The connectors of a config topic, from the records read so far. Pure."""
 
     def __init__(self) -> None:
         self.offset = -1
-        self._there: set[str] = set()
+        self._connectors: set[str] = set()
         self._tasks: dict[str, int] = {}
 
     def read(self, key: str, value: bytes | None, offset: int) -> None:
@@ -40,25 +41,29 @@ class Configs:
         if key.startswith(CONNECTOR):
             name = key.removeprefix(CONNECTOR)
             if value is None:
-                self._there.discard(name)
+                self._connectors.discard(name)
                 self._tasks.pop(name, None)
             else:
-                self._there.add(name)
+                self._connectors.add(name)
         elif key.startswith(COMMIT):
             self._tasks[key.removeprefix(COMMIT)] = _count(value)
 
-    def jobs(self) -> Jobs:
-        """The connectors that there are."""
-        units = [Connector(name, self._tasks.get(name, 0)) for name in sorted(self._there)]
-        return Jobs(tuple(units), self.offset)
+    def units(self) -> AssignableUnits:
+        """The connectors that exist."""
+        connectors = [
+            Connector(name, self._tasks.get(name, 0)) for name in sorted(self._connectors)
+        ]
+        return AssignableUnits(tuple(connectors), self.offset)
 
 
 def _count(value: bytes | None) -> int:
     try:
-        said = json.loads(value or b"null")
-        if isinstance(said, Mapping) and "payload" in said:  # a converter that writes schemas
-            said = said["payload"]
-        return max(0, int(said["tasks"]))
+        value_fields = json.loads(value or b"null")
+        if (
+            isinstance(value_fields, Mapping) and "payload" in value_fields
+        ):  # a converter that writes schemas
+            value_fields = value_fields["payload"]
+        return max(0, int(value_fields["tasks"]))
     except (ValueError, TypeError, KeyError):
         return 0
 
@@ -66,7 +71,9 @@ def _count(value: bytes | None) -> int:
 class Connectors:
     """Follows one config topic on a thread; `open` it once, `close` it once."""
 
-    def __init__(self, clients: ClientSettings, topic: str, post: Callable[[Jobs], None]) -> None:
+    def __init__(
+        self, clients: ClientSettings, topic: str, post: Callable[[AssignableUnits], None]
+    ) -> None:
         self._topic = topic
         self._post = post
         self._closing = threading.Event()
@@ -93,7 +100,7 @@ class Connectors:
 
     def _run(self) -> None:
         consumer = Consumer(self._settings)
-        configs = Configs()
+        state = ConfigTopicState()
         try:
             consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
             at_end = False
@@ -104,15 +111,15 @@ class Connectors:
                 error = message.error()
                 if error is None:
                     key = (message.key() or b"").decode(errors="replace")
-                    configs.read(key, message.value(), message.offset() or 0)
+                    state.read(key, message.value(), message.offset() or 0)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at_end = True
-                    configs.offset = max(configs.offset, message.offset() or 0)
+                    state.offset = max(state.offset, message.offset() or 0)
                 else:
                     log.info("%s: %s", self._topic, error)
                     continue
                 if at_end:
-                    self._post(configs.jobs())
+                    self._post(state.units())
         except KafkaException as error:
             log.error("%s cannot be read: %s", self._topic, error)
         finally:

@@ -1,8 +1,8 @@
-"""What the coordinator has decided for the present members; and what to do while it is away. Pure.
+"""Finds the target of a governed group: the coordinator's, or the governor's own. Pure.
 
-`target_of` reads the decision from the group's newest published record, if that record knows the
-members and tasks that there are now. `decided_here` asks the same assignor, from the last known
-record: a group never waits for a coordinator that is away.
+`target_of` reads the coordinator's decision from the group's newest snapshot, if that snapshot has
+the present members and tasks. While the coordinator is away, `decided_here` calls the group's
+assignor in the governor, so that the group does not wait.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ def target_of(
     """Member → tasks it is to have, as the coordinator decided; None = it has not decided yet.
 
     Args:
-        snapshot: the group's newest record.
+        snapshot: the group's newest snapshot.
         members: name → incarnation of the present members.
         config: the group's newest configuration.
-        holds: what the members run. A decision then counts only if it knows what they have
-            stopped: the rounds of Connect's assignors go on from there. None = it always counts.
+        holds: member → tasks it runs. A decision counts only if the coordinator knows which tasks
+            these members have stopped: Connect's assignors continue from there. None = every
+            decision counts.
     """
     if snapshot is None or snapshot.quarantine is not None or snapshot.recovering:
         return None
-    there = {m.id: m for m in snapshot.members if not m.away}
-    known = {name: entry.incarnation for name, entry in there.items()}
+    present = {m.id: m for m in snapshot.members if not m.away}
+    known = {name: entry.incarnation for name, entry in present.items()}
     if known != dict(members) or snapshot.target_generation != snapshot.generation:
         return None
     table = TaskTable(snapshot.tasks)
     if table != TaskTable(config.tasks):
         return None
-    for name, entry in there.items() if holds is not None else ():
+    for name, entry in present.items() if holds is not None else ():
         owed = table.set_of(
             np.flatnonzero(snapshot.revoking & (snapshot.holder == entry.slot)).astype(np.int32)
         )
         if holds is not None and owed - holds.get(name, owed):
             return None
-    slots = {entry.slot: name for name, entry in there.items()}
+    slots = {entry.slot: name for name, entry in present.items()}
     return _by_member(table, snapshot.target, slots)
 
 
@@ -65,23 +66,25 @@ def decided_here(
     joins: Sequence[Join],
     holds: Mapping[str, TaskSet],
 ) -> dict[str, TaskSet]:
-    """Member → tasks it is to have, as the group's assignor decides here and now.
+    """Member → tasks it is to have, as the group's assignor decides in this process.
 
-    A plug-in assignor is not run here: `sticky` stands in for it.
+    In place of a plug-in assignor, `sticky` decides.
 
     Args:
-        snapshot: the group's newest record; None = it has none.
+        snapshot: the group's newest snapshot; None = it has none.
         config: the group's newest configuration.
-        joins: what the present members say of themselves.
-        holds: what they run.
+        joins: a join of each present member.
+        holds: member → tasks it runs.
     """
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
-    # Everybody leaves and joins again with what it runs: the record may know that only in part.
+    # Every member leaves and joins again with what it runs: the snapshot may be out of date.
     leaves = [
         Leave(group=config.group, member=m.id, incarnation=m.incarnation) for m in record.members
     ]
-    said = [replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins]
-    view = preview(record, [*leaves, config, *said]).view
+    rejoins = [
+        replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins
+    ]
+    view = preview(record, [*leaves, config, *rejoins]).view
     try:
         placement = registry.get(config.assignor).assign(view)
     except (AssignorError, UnknownAssignor, ValueError):
@@ -103,6 +106,6 @@ def unplaced(table: TaskTable, target: Mapping[str, TaskSet]) -> list[Task]:
 
 
 def weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
-    """The unit with the weight that the options or the configuration before give it."""
+    """The unit with its weight from the options, or else from the previous configuration."""
     weight = weights.get(unit.name, old.weight if old is not None else None)
     return unit if weight is None else replace(unit, weight=weight)

@@ -18,7 +18,7 @@ from muster.kafka.settings import ClientSettings
 from muster.protocol.unknown_names import there_are
 
 PATIENCE_S: Final = 20.0
-"""How long a Connect cluster may rebalance before its workers' names are given up."""
+"""How long to wait for the names of a Connect cluster's workers while it rebalances."""
 PAUSE_S: Final = 0.25
 STREAMS_PROTOCOL = "stream"
 """Name of the assignor of Kafka Streams' classic groups."""
@@ -36,7 +36,7 @@ _REFUSED: Mapping[groups.Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class GovernableGroup:
     """A group that can be governed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Found:
         members: their names in muster.
         protocol: the assignor its members share; empty = none yet.
         topics: topics that its consumers read.
-        is_moving: whether it rebalances; Kafka then says nothing of its members but their ids.
+        is_moving: whether it rebalances; Kafka then returns only the ids of its members.
     """
 
     kind: Kind
@@ -60,40 +60,40 @@ def examine(
     *,
     fresh: Kind | None = None,
     own: str | None = None,
-) -> dict[str, Found]:
-    """Look at groups, change nothing.
+) -> dict[str, GovernableGroup]:
+    """Check that groups can be governed; change nothing.
 
     Args:
         clients: how to reach Kafka.
         names: the groups.
-        fresh: what the members of groups will be that have none yet; None = a group must have some.
-        own: instance id of the governor that may be in the group; None = any may be.
+        fresh: the kind of groups that have no members yet; None = each group must have members.
+        own: instance id of the governor that may be in the group; None = any governor may be.
 
     Raises:
         NotFound: there is no such group, or it is empty.
         BadInput: it cannot be governed; the message says why and what can be done.
         Refused, Unreachable: of Kafka.
     """
-    found: dict[str, Found] = {}
+    governable: dict[str, GovernableGroup] = {}
     with connected(clients) as client:
-        there = {each.group: each for each in groups.listed_with(client)}
-        known = [name for name in names if name in there]
+        existing = {each.group: each for each in groups.listed_with(client)}
+        known = [name for name in names if name in existing]
         for name in known:
-            if there[name].kind in _REFUSED:
-                raise BadInput(f"group {name!r} {_REFUSED[there[name].kind]}")
+            if existing[name].kind in _REFUSED:
+                raise BadInput(f"group {name!r} {_REFUSED[existing[name].kind]}")
         described = {each.group: each for each in _settled(client, known)}
     for name in names:
         if name not in described or not described[name].members:
             if fresh is None:
-                raise NotFound(_absent(name, name in described, sorted(there)))
-            found[name] = Found(fresh, (), "")
+                raise NotFound(_absent(name, name in described, sorted(existing)))
+            governable[name] = GovernableGroup(fresh, (), "")
         else:
-            found[name] = _checked(described[name], own)
-    return found
+            governable[name] = _checked(described[name], own)
+    return governable
 
 
 def _settled(client: groups.Client, names: Sequence[str]) -> list[Description]:
-    """The groups, when Kafka says who their workers are: not while they rebalance."""
+    """The groups, as soon as Kafka names their workers: it does not during a rebalance."""
     until = time.monotonic() + PATIENCE_S
     while True:
         found = groups.describe_with(client, names)
@@ -125,7 +125,7 @@ def governors(described: Description) -> list[str]:
     return [str(member.instance_id) for member in described.members if member.is_governor]
 
 
-def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
+def _absent(name: str, is_empty: bool, existing: Sequence[str]) -> str:
     if is_empty:
         return (
             f"group {name!r} has no members now; those that a governor has just let go come back"
@@ -133,18 +133,19 @@ def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
         )
     return (
         f"Kafka has no group {name!r}, or this login may not see it (it needs READ on the group);"
-        f" there are: {there_are(name, there)}. --fresh takes the seat before the first one comes"
+        f" there are: {there_are(name, existing)}. --fresh takes the seat before the first one"
+        " comes"
     )
 
 
-def _checked(described: Description, own: str | None) -> Found:
+def _checked(described: Description, own: str | None) -> GovernableGroup:
     if described.assignor == STREAMS_PROTOCOL:
         raise BadInput(
             f"group {described.group!r} is of Kafka Streams: only a member with its topology can"
             " assign its tasks. muster shadow works"
         )
-    there = governors(described)
-    others = [each for each in there if own is not None and each != own]
+    present = governors(described)
+    others = [each for each in present if own is not None and each != own]
     if others:
         raise BadInput(
             f"group {described.group!r} is governed by {', '.join(others)} already; --stand-by"
@@ -154,11 +155,14 @@ def _checked(described: Description, own: str | None) -> Found:
     followers = (member for member in described.members if not member.is_governor)
     names = tuple(said.printable(member.name) for member in followers)
     topics = tuple(described.topics()) if kind is Kind.CONSUMER else ()
-    return Found(kind, names, described.assignor, topics, _is_moving(described))
+    return GovernableGroup(kind, names, described.assignor, topics, _is_moving(described))
 
 
 def pins_of(
-    pairs: Sequence[tuple[str, str]], found: Found, group: str, expected: Sequence[str] = ()
+    pairs: Sequence[tuple[str, str]],
+    found: GovernableGroup,
+    group: str,
+    expected: Sequence[str] = (),
 ) -> dict[str, tuple[str, ...]]:
     """Worker → connectors and tasks pinned to it.
 
@@ -189,9 +193,9 @@ def pins_of(
     for job, worker in pairs:
         name = _address(worker)
         if name not in known:
-            there = ", ".join(found.members) or "none"
+            workers = ", ".join(found.members) or "none"
             raise BadInput(
-                f"--pin {job}={worker}: no such worker in {group!r}; there are: {there};"
+                f"--pin {job}={worker}: no such worker in {group!r}; there are: {workers};"
                 f" --expect {name} if it comes later"
             )
         pins.setdefault(name, set()).add(job)

@@ -1,18 +1,20 @@
-"""The governor of one group: keeps the leader's seat, and answers what the coordinator decided.
+"""The governor of one group: leads it in Kafka, and answers with what the coordinator decides.
 
-`take` takes one thing that happened: an answer of Kafka's broker, a record of muster's topics, news
-of topics and connectors; None = time has passed. It asks and tells through `model.Line`,
-`model.Topics` and `model.World`, and never waits. `runner.py` gives it a thread and a queue.
+`take` takes one input: a response of Kafka's broker, a record of muster's topics, or new topics and
+connectors; None = time has passed. The governor calls `model.CoordinatorConnection`, `model.Topics`
+and `model.GovernorCallbacks`, and never waits. `runner.py` runs it on a thread with a queue.
 
     JOINING     JoinGroup is sent; the broker answers when all members have joined
-    LOOKING     another member leads: who is there?
-    EVICTING    LeaveGroup is sent for all members
-    DECIDING    the members are known; the coordinator is to decide, for at most the answer timeout
+    LOOKING     another member leads; DescribeGroups is sent to learn who the members are
+    EVICTING    LeaveGroup is sent for all other members
+    DECIDING    the members are known; waits for the coordinator's decision, for at most the answer
+                timeout
     ANSWERING   SyncGroup is sent; as the leader, with an answer for each member
-    LEADING     heartbeats, until the group rebalances or the coordinator decides otherwise
-    FOLLOWING   a member without partitions, until the seat falls free (`--wait`)
-    WATCHING    not a member; looks whether a governor is in the group: it stands by (`--stand-by`),
-                its session had ended, or a client removed it
+    LEADING     sends heartbeats until the group rebalances or the coordinator decides otherwise
+    FOLLOWING   a member without partitions, until Kafka makes it the leader (`--wait`)
+    WATCHING    not a member; checks whether another governor is in the group, because it stands by
+                (`--stand-by`), its session has ended, or a client removed it
+    LEAVING     LeaveGroup is sent for the governor itself
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ from muster.adopt import decide, requests, said, writing
 from muster.adopt.answers import Answer, answers
 from muster.adopt.bridge import Bridge
 from muster.adopt.model import (
-    Answered,
+    AssignableUnits,
+    BrokerResponse,
     Configured,
-    Happening,
-    Jobs,
-    Line,
+    CoordinatorConnection,
+    GovernorCallbacks,
+    GovernorInput,
+    GovernorPresence,
     Message,
     News,
     Options,
@@ -41,12 +45,10 @@ from muster.adopt.model import (
     State,
     Stop,
     Topics,
-    Watched,
-    World,
     error_of,
 )
-from muster.adopt.returning import LetGo, name_of
-from muster.adopt.said import Kind, Said
+from muster.adopt.returning import EvictedMembers, name_of
+from muster.adopt.said import KafkaMember, Kind
 from muster.adopt.writing import ConnectLeader
 from muster.errors import BadInput
 from muster.kafka.access import Refused
@@ -61,24 +63,25 @@ from muster.worker.messages import Acknowledged, Failed, Send
 log = logging.getLogger("muster.adopt")
 
 RETRY_MS: Final = 250
-"""Before a request is sent again that no broker answered."""
+"""Pause before a request that no broker answered is sent again."""
 LOOK_MS: Final = 1_000
-"""How often a stand-by looks for the governor before it."""
+"""How often a standby checks whether another governor is in the group."""
 JOIN_MS: Final = 900_000
-"""How long a JoinGroup may take: members may process for `max.poll.interval.ms` before."""
+"""How long a JoinGroup may take: members may process for `max.poll.interval.ms` first."""
 FAREWELL_MS: Final = 5_000
+"""How long the governor waits for the answer to its own LeaveGroup."""
 
 
 class Governor:
-    """Governs one group: `begin` once, then `take` whatever happens, until its state is ENDED.
+    """Governs one group: call `begin` once, then `take` with each input until the state is ENDED.
 
     Args:
-        options: how.
-        line: to the group's coordinator in Kafka.
-        topics: muster's.
-        world: what else it asks.
-        post: hands a happening to the caller of `take`, from any thread.
-        clock: milliseconds that never step.
+        options: how the group is governed.
+        connection: to the group's coordinator in Kafka.
+        topics: muster's topics.
+        callbacks: what else the governor asks of the code around it.
+        post: passes an input to the caller of `take`, from any thread.
+        clock: a monotonic clock in milliseconds.
 
     Attributes:
         state: see the module.
@@ -88,83 +91,83 @@ class Governor:
     def __init__(
         self,
         options: Options,
-        line: Line,
+        connection: CoordinatorConnection,
         topics: Topics,
-        world: World,
-        post: Callable[[Happening], None],
+        callbacks: GovernorCallbacks,
+        post: Callable[[GovernorInput], None],
         clock: Callable[[], int],
     ) -> None:
         self.failure: MusterError | None = None
         self.state = State.NEW
         self._options = options
-        self._line = line
+        self._connection = connection
         self._topics = topics
-        self._world = world
+        self._callbacks = callbacks
         self._post = post
         self._clock = clock
         self._offers = said.offers(options.kind, options.protocols)
         self._bridge = Bridge(options.group, options.pins)
         self._config = options.config
         self._configured: Place | None = options.configured  # None = one is being written
-        self._jobs: Jobs | None = None
+        self._units: AssignableUnits | None = None
         self._snapshot: GroupSnapshot | None = None
         self._member = ""
         self._generation = -1
         self._protocol = ""
         self._leader = ""
-        self._said: list[Said] = []
-        self._given: dict[str, Answer] = {}
-        self._here = False  # the answers under way were decided without the coordinator
+        self._members: list[KafkaMember] = []
+        self._answers: dict[str, Answer] = {}
+        self._decided_locally = False  # the answers under way were decided without the coordinator
         self._answered_units: tuple[Unit, ...] = ()
         self._declared_ms = 0
         self._connect_leader: ConnectLeader | None = None
         self._asked = 0  # number of the newest request
-        self._due_ms: int | None = None  # when the state needs something to be done
+        self._due_ms: int | None = None  # when the state's next action is due
         self._joined_ms = 0
         self._asked_ms = 0
         self._heard_ms = 0  # when the newest request was sent that Kafka answered
-        self._let_go = LetGo()
-        self._missing = 0  # members that were let go and are not back
-        self._removed = False  # a client removed us, and it is not known yet who did
+        self._evicted = EvictedMembers()
+        self._missing = 0  # members that were evicted and are not back
+        self._removed = False  # a client removed us; not known yet: a governor or an operator
 
     def begin(self) -> None:
-        """Take the seat, or watch who has it."""
+        """Join the group, or, as a standby, watch it."""
         if self._options.seat is Seat.STAND_BY:
             self._watch(self._clock())
         else:
             self._join_group()
 
     def due_ms(self) -> int | None:
-        """When `take` is to be called at the latest; None = only when something happens."""
+        """When `take` is to be called at the latest; None = only with the next input."""
         due = [at for at in (self._due_ms, self._bridge.deadline_ms()) if at is not None]
         return min(due, default=None)
 
-    def take(self, happening: Happening | None) -> None:
-        """Take one thing that happened; None = time has passed."""
+    def take(self, governor_input: GovernorInput | None) -> None:
+        """Take one input; None = time has passed."""
         try:
-            self._take(happening)
+            self._take(governor_input)
         except MusterError as error:
             self._end(error)
 
-    def _take(self, happening: Happening | None) -> None:
+    def _take(self, governor_input: GovernorInput | None) -> None:
         now = self._clock()
-        match happening:
-            case Answered(number, message):
+        match governor_input:
+            case BrokerResponse(number, message):
                 if number == self._asked:
                     self._on_answer(message, now)
-            case Jobs():
-                self._on_jobs(happening, now)
-            case Watched(governed):
+            case AssignableUnits():
+                self._on_units(governor_input, now)
+            case GovernorPresence(governed):
                 self._on_watched(governed, now)
             case Stop():
                 self._leave_group()
             case None:
                 pass
             case _:
-                self._on_news(happening, now)
+                self._on_news(governor_input, now)
         self._send(self._bridge.tick(now))
         for notice in self._bridge.notices:
-            self._tell(notice)
+            self._log(notice)
         self._bridge.notices.clear()
         if self._due_ms is not None and now >= self._due_ms:
             self._on_due(now)
@@ -188,7 +191,7 @@ class Governor:
         match self.state:
             case State.WATCHING:
                 self._due_ms = None
-                self._world.watch()
+                self._callbacks.look_for_governor()
             case State.JOINING | State.LOOKING | State.EVICTING:
                 self._join_group()
             case State.DECIDING:
@@ -216,9 +219,9 @@ class Governor:
         number = self._asked
 
         def done(message: Message | Exception) -> None:
-            self._post(Answered(number, message))
+            self._post(BrokerResponse(number, message))
 
-        self._line.ask(request, done, timeout_ms or self._options.session_timeout_ms)
+        self._connection.ask(request, done, timeout_ms or self._options.session_timeout_ms)
 
     def _join_group(self) -> None:
         self._to(State.JOINING, None)
@@ -286,15 +289,15 @@ class Governor:
                     f"Kafka does not admit a governor to {self._options.group!r}: {error}"
                 )
             case _:
-                # The coordinator moved or loads, or no broker answers: find it, and ask again.
-                self._line.lost()
+                # Kafka's coordinator moved, is loading, or does not answer: look for it, ask again.
+                self._connection.lost()
                 pause = RETRY_MS if self.state is not State.ANSWERING else 0
                 self._to(self.state, now + pause)
 
     def _on_unknown(self, now: int) -> None:
-        """Kafka does not count us any more: our session has ended, or a client removed us.
+        """Kafka does not know our member id: our session has ended, or a client removed us.
 
-        Another governor may have the seat now: then it keeps it.
+        If another governor is in the group now, it keeps the seat.
         """
         lived = now - self._heard_ms < self._options.session_timeout_ms
         self._member = ""
@@ -309,11 +312,11 @@ class Governor:
     # ------------------------------------------------------------------------------- the seat
 
     def _watch(self, due_ms: int) -> None:
-        self._bridge.falls_silent()
-        self._tell("stands by: takes the leader's seat when no governor is in the group")
+        self._bridge.forget_members()
+        self._log("stands by: takes the leader's seat when no governor is in the group")
         self._to(State.WATCHING, due_ms)
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         log.info("%s", text, extra={"group": self._options.group})
 
     def _on_watched(self, governed: bool | None, now: int) -> None:
@@ -327,12 +330,12 @@ class Governor:
             self._due_ms = now + LOOK_MS
 
     def _on_removed(self, governed: bool, now: int) -> None:
-        """A client removed us: another governor that is in the group now, or an operator."""
+        """Find out who removed us: a governor that is in the group now, or else an operator."""
         self._removed = False
         if governed:
             self._watch(now + LOOK_MS)
         else:
-            self._tell("removed from the group: handed back")
+            self._log("removed from the group: handed back")
             self._send(self._bridge.leave_all(now))
             self._end(None)
 
@@ -341,13 +344,13 @@ class Governor:
         self._protocol, self._leader = answer.protocol_name or "", answer.leader
         self._heard_ms, self._joined_ms = self._asked_ms, now
         if answer.leader != answer.member_id:
-            # Another member leads. Members that wait for its answer would not hear for a session
-            # that they were let go: first everybody gets the answer.
+            # Another member leads. First all members get its answer: a member that still waits for
+            # it learns only after a session timeout that it was evicted.
             self._to(State.ANSWERING, None)
-            self._said, self._given = [], {}
+            self._members, self._answers = [], {}
             self._sync({})
         elif answer.skip_assignment:
-            self._join_group()  # we are back within our session: ask everybody, to know all
+            self._join_group()  # back within our session: join again to get all members' metadata
         else:
             self._on_members(answer.members, now)
 
@@ -356,69 +359,69 @@ class Governor:
         self._ask(requests.look(self._options))
 
     def _evict(self, answer: Message, now: int) -> None:
-        """Let all members leave; they join again by themselves.
+        """Remove all other members from the group; they join again by themselves.
 
-        The broker chooses who leads next. If only the leader left, another member would be next in
-        most groups, and would give on what the one before may still work on.
+        The broker chooses the next leader. If only the leader left, in most groups another member
+        would lead next, and it would assign tasks that the old leader may still run.
         """
-        there = [each.member_id for each in answer.groups[0].members]
-        others = [each for each in there if each != self._member]
-        rivals = [name for each in others if said.is_governor(name := name_of(each))]
-        if min(rivals, default=self._options.instance_id) < self._options.instance_id:
+        member_ids = [each.member_id for each in answer.groups[0].members]
+        others = [each for each in member_ids if each != self._member]
+        rival_governors = [name for each in others if said.is_governor(name := name_of(each))]
+        if min(rival_governors, default=self._options.instance_id) < self._options.instance_id:
             self._yield(now)
             return
-        self._let_go.add([each for each in others if not said.is_governor(name_of(each))], now)
-        self._tell("lets all members leave, to take the leader's seat")
+        self._evicted.add([each for each in others if not said.is_governor(name_of(each))], now)
+        self._log("lets all members leave, to take the leader's seat")
         self._to(State.EVICTING, None)
         self._ask(requests.leave(self._options, dict.fromkeys(others)))
 
     def _yield(self, now: int) -> None:
-        """Another governor takes the seat at the same time: leave, and watch it."""
+        """Leave and watch, because another governor takes the seat at the same time."""
         leave = requests.leave(self._options, {self._member: self._options.instance_id})
-        self._line.ask(leave, lambda _: None, self._options.session_timeout_ms)
+        self._connection.ask(leave, lambda _: None, self._options.session_timeout_ms)
         self._member = ""
         self._watch(now + LOOK_MS)
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
         others = [row for row in rows if row.member_id != self._member]
-        self._said = said.read_all(self._options.kind, others, self._options.group)
-        topics = sorted({topic for member in self._said for topic in member.topics or ()})
+        self._members = said.read_all(self._options.kind, others, self._options.group)
+        topics = sorted({topic for member in self._members for topic in member.topics or ()})
         if self._options.kind is Kind.CONSUMER:
-            self._world.needs(topics)
+            self._callbacks.watch_partitions(topics)
         self._declare(now)
         if self._still_missing(now):
-            self._answer_with({m.name: m.owned for m in self._said}, now, here=False)
+            self._answer_with({m.name: m.owned for m in self._members}, now, locally=False)
             return
-        self._send(self._bridge.joined(self._said, self._snapshot, now))
+        self._send(self._bridge.joined(self._members, self._snapshot, now))
         self._to(State.DECIDING, now + self._options.answer_timeout_ms)
         self._decide(now)
 
     def _still_missing(self, now: int) -> int:
-        """How many members that were let go to take the seat have not joined again."""
-        self._missing = self._let_go.missing([member.id for member in self._said], now)
+        """How many evicted members have not joined again."""
+        self._missing = self._evicted.missing([member.id for member in self._members], now)
         return self._missing
 
     # ------------------------------------------------------------------------- what is decided
 
-    def _on_jobs(self, jobs: Jobs, now: int) -> None:
-        self._jobs = jobs
+    def _on_units(self, units: AssignableUnits, now: int) -> None:
+        self._units = units
         self._declare(now)
         self._on_decision(now)
 
     def _declare(self, now: int) -> None:
-        """Write the group's configuration if its tasks are others now."""
-        if self._jobs is None:
+        """Write the group's configuration if its tasks have changed."""
+        if self._units is None:
             return
         weights = self._options.weights
         old = {unit.name: unit for unit in self._config.tasks}
         units = tuple(
-            decide.weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units
+            decide.weighed(unit, weights, old.get(unit.name)) for unit in self._units.units
         )
         if self._options.kind is Kind.CONSUMER:
-            # A topic that no present member reads stays while it may come back with one of them.
-            there = {topic for member in self._said for topic in member.topics or ()}
-            units = tuple(unit for unit in units if unit.name in there)
-            if not there:
+            # Keep only topics that a present member reads; without members, keep the last tasks.
+            subscribed = {topic for member in self._members for topic in member.topics or ()}
+            units = tuple(unit for unit in units if unit.name in subscribed)
+            if not subscribed:
                 return
         if units != self._config.tasks:
             self._config = replace(self._config, tasks=units)
@@ -430,7 +433,7 @@ class Governor:
         mine = self._configured
         read = {(topic, number): offset for topic, number, offset in snapshot.through}
         if mine is not None and read.get((mine.topic, mine.partition), -1) >= mine.offset:
-            # The operator may have configured it since: what we write next must not undo that.
+            # An operator may have changed it since; our next configuration must keep that change.
             self._config = replace(
                 self._config,
                 assignor=snapshot.assignor,
@@ -442,87 +445,87 @@ class Governor:
     def _on_decision(self, now: int) -> None:
         if self.state is State.DECIDING:
             self._decide(now)
-        elif self.state is State.LEADING and self._said and not self._missing:
+        elif self.state is State.LEADING and self._members and not self._missing:
             target = self._target()
             if target is None:
                 return
-            if self._differs(answers(self._said, target)):
+            if self._differs(answers(self._members, target)):
                 self._join_group()
             else:
-                self._send(self._bridge.keeps(self._given, now))
+                self._send(self._bridge.cancel_revocations(self._answers, now))
 
     def _is_overdue(self, now: int) -> bool:
-        """Whether a round is to begin that no decision asks for.
+        """Whether the governor must start a rebalance without a decision of the coordinator.
 
-        Members that were let go have had their time to return; or there are other tasks for a
-        while, and no coordinator says whose they are.
+        That is so when evicted members are back or have had their time, and when the tasks changed
+        and the coordinator has not decided within the answer timeout.
         """
         if self._missing:
             return not self._still_missing(now)
-        is_new = self._answered_units != self._config.tasks and bool(self._said)
+        is_new = self._answered_units != self._config.tasks and bool(self._members)
         return (
             is_new
-            and self._knows_jobs()
+            and self._knows_units()
             and now - self._declared_ms > self._options.answer_timeout_ms
         )
 
     def _differs(self, wanted: Mapping[str, Answer]) -> bool:
         return {name: answer.assigned for name, answer in wanted.items()} != {
-            name: answer.assigned for name, answer in self._given.items()
+            name: answer.assigned for name, answer in self._answers.items()
         }
 
     def _target(self) -> dict[str, TaskSet] | None:
         is_connect = self._options.kind is Kind.CONNECT
-        if not self._knows_jobs():
+        if not self._knows_units():
             return None
         holds = self._bridge.holds() if is_connect else None
         return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
 
-    def _knows_jobs(self) -> bool:
-        """Whether it is known what there is to assign: of Connect, all that the workers know."""
-        newest = max((member.config_offset for member in self._said), default=-1)
-        return self._jobs is not None and self._jobs.offset >= newest
+    def _knows_units(self) -> bool:
+        """Whether the tasks are known; of Connect, up to the newest offset that a worker read."""
+        newest = max((member.config_offset for member in self._members), default=-1)
+        return self._units is not None and self._units.offset >= newest
 
     def _decide(self, now: int) -> None:
         """Answer if the coordinator has decided."""
-        target = self._target() if self._said else {}
+        target = self._target() if self._members else {}
         if target is not None:
-            self._answer_with(target, now, here=False)
+            self._answer_with(target, now, locally=False)
 
     def _answer(self, now: int) -> None:
-        """The coordinator took too long: decide here."""
-        if not self._knows_jobs():  # what runs now goes on
-            self._answer_with({m.name: m.owned for m in self._said}, now, here=False)
+        """Decide in the governor, because the coordinator took longer than the answer timeout."""
+        if not self._knows_units():  # every member keeps what it runs
+            self._answer_with({m.name: m.owned for m in self._members}, now, locally=False)
             self._answered_units = ()
             return
-        joins = [self._join_event(member) for member in self._said]
+        joins = [self._join_event(member) for member in self._members]
         holds = self._bridge.holds()
-        if not any(holds.values()):  # eager members say nothing: they had what they were given last
-            holds = {name: answer.assigned for name, answer in self._given.items()}
+        if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
+            holds = {name: answer.assigned for name, answer in self._answers.items()}
         target = decide.decided_here(self._snapshot, self._config, joins, holds)
-        self._answer_with(target, now, here=True)
+        self._answer_with(target, now, locally=True)
 
-    def _join_event(self, member: Said) -> Join:
+    def _join_event(self, member: KafkaMember) -> Join:
         return replace(
             self._bridge.profile(member.name), incarnation=self._bridge.members[member.name]
         )
 
-    def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, here: bool) -> None:
-        self._given, self._here = answers(self._said, target), here
+    def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, locally: bool) -> None:
+        self._answers, self._decided_locally = answers(self._members, target), locally
         self._answered_units = self._config.tasks
-        self._send(self._bridge.keeps(self._given, now))
+        self._send(self._bridge.cancel_revocations(self._answers, now))
         self._to(State.ANSWERING, None)
         self._sync(self._written())
         self._note_round(now)
 
     def _written(self) -> dict[str, bytes]:
-        """Member id in Kafka → the bytes of its answer, our own among them."""
+        """Member id in Kafka → its encoded answer; our own included."""
         if self._options.kind is Kind.CONSUMER:
-            return writing.consumers(self._said, self._given, self._member)
-        offset = self._jobs.offset if self._jobs is not None else -1
-        self._connect_leader = writing.leader_of(self._said, self._connect_leader, offset)
+            return writing.consumers(self._members, self._answers, self._member)
+        offset = self._units.offset if self._units is not None else -1
+        self._connect_leader = writing.leader_of(self._members, self._connect_leader, offset)
         return writing.workers(
-            self._said, self._given, self._member, self._protocol, self._connect_leader
+            self._members, self._answers, self._member, self._protocol, self._connect_leader
         )
 
     def _sync(self, rows: Mapping[str, bytes]) -> None:
@@ -533,49 +536,51 @@ class Governor:
         self._heard_ms = self._asked_ms
         if self._leader != self._member:
             if self._options.seat is Seat.WAIT:
-                self._bridge.falls_silent()
-                self._tell("is in the group; waits until the leader's seat falls free")
+                self._bridge.forget_members()
+                self._log("is in the group; waits until the leader's seat falls free")
                 self._to(State.FOLLOWING, now + self._options.beat_ms)
             else:
                 self._look()
             return
         self._to(State.LEADING, now + self._options.beat_ms)
-        self._send(self._bridge.answered(self._given, now))
-        if self._here:
-            self._send(self._bridge.tell(now))
+        self._send(self._bridge.answered(self._answers, now))
+        if self._decided_locally:
+            self._send(self._bridge.write_local_decision(now))
         self._on_decision(now)
 
     def _note_round(self, now: int) -> None:
-        found = Round(
+        round_done = Round(
             generation=self._generation,
             protocol=self._protocol,
-            members=len(self._said),
-            starts=sum(len(answer.added) for answer in self._given.values()),
-            stops=sum(len(answer.revoked) for answer in self._given.values()),
+            members=len(self._members),
+            starts=sum(len(answer.added) for answer in self._answers.values()),
+            stops=sum(len(answer.revoked) for answer in self._answers.values()),
             decided_ms=now - self._joined_ms,
-            by_coordinator=not self._here,
+            by_coordinator=not self._decided_locally,
         )
         log.info(
             "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
-            found.generation,
-            found.protocol,
-            count_of(found.members, "member"),
-            count_of(found.starts, "task"),
-            found.stops,
-            found.decided_ms,
+            round_done.generation,
+            round_done.protocol,
+            count_of(round_done.members, "member"),
+            count_of(round_done.starts, "task"),
+            round_done.stops,
+            round_done.decided_ms,
             self._why(),
             extra={"group": self._options.group},
         )
-        self._world.played(found)
+        self._callbacks.on_round(round_done)
 
     def _why(self) -> str:
         if self._missing:
-            return f"waits for {count_of(self._missing, 'member')} to come back; passes no task on"
-        if self._said and not self._knows_jobs():
+            return f"waits for {count_of(self._missing, 'member')} to come back; moves no task"
+        if self._members and not self._knows_units():
             return "the group's tasks are not known yet; nothing changes"
-        if self._here:
-            return "no coordinator answered in time; decided here, told to the log"
-        return self._snapshot.cause if self._snapshot is not None and self._said else "no members"
+        if self._decided_locally:
+            return "no coordinator answered in time; the governor decided"
+        return (
+            self._snapshot.cause if self._snapshot is not None and self._members else "no members"
+        )
 
     def _end(self, failure: MusterError | None) -> None:
         self.failure = failure

@@ -1,8 +1,9 @@
-"""muster's topics, for all groups that one process governs: one reader, one producer.
+"""Reads and writes muster's topics for all groups that one process governs.
 
-The reader follows assignments and groups; it hands each record to the group it is of. Acknowledged
-events come back the same way. Groups' records are read from the beginning, because a governor needs
-the newest of its group; assignments from the end.
+One reader follows the topics of assignments and groups, and posts each record to the governor of
+its group. It reads `groups` from the beginning, because a governor needs its group's newest
+snapshot, and `assignments` from the end. One producer writes events and posts their
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from confluent_kafka import (
 
 from muster.adopt.model import Configured, News
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import RepeatFilter
+from muster.kafka.log_filter import drop_noise
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
@@ -46,8 +47,7 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")
-log.addFilter(RepeatFilter())
-log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+drop_noise(log)
 
 Post: TypeAlias = Callable[[News], None]
 
@@ -55,10 +55,10 @@ WAIT_S: Final = 0.25
 CLOSE_S: Final = 5.0
 PATIENCE_S: Final = 15.0
 LAYOUT_S: Final = 10.0
-"""How often the reader looks whether the topics have more partitions."""
+"""How often the reader checks whether the topics have more partitions."""
 
 
-class Log:
+class MusterTopics:
     """The topics under one prefix. `open` it once, `close` it once.
 
     Args:
@@ -97,7 +97,7 @@ class Log:
         ]
 
     def follow(self, group: str, post: Post) -> None:
-        """Hand a group's records to `post`, from any thread; before `open`."""
+        """Post a group's records to `post`, from any thread. Call it before `open`."""
         self._posts[group] = post
 
     def open(self) -> None:
@@ -132,7 +132,7 @@ class Log:
             post(Configured(None))
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write queued events, and stop."""
         self._producer.flush(CLOSE_S)
         self._closing.set()
         for thread in self._threads:
@@ -142,9 +142,7 @@ class Log:
     # ------------------------------------------------------------------------------------ threads
 
     def _confirm(self) -> None:
-        while not self._closing.is_set():
-            if not self._producer.serve(WAIT_S):
-                self._closing.wait(WAIT_S)
+        self._producer.serve_until(self._closing)
 
     def _read(self) -> None:
         consumer = Consumer(self._reader_settings, logger=log)
@@ -166,7 +164,7 @@ class Log:
             consumer.close()
 
     def _grow(self, consumer: Consumer, assigned: dict[tuple[str, int], TopicPartition]) -> None:
-        """Read every partition; those that were added later from their beginning."""
+        """Assign every partition to the reader; partitions added later from their beginning."""
         first = not assigned
         while not self._closing.is_set():
             try:

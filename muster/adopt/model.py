@@ -1,4 +1,4 @@
-"""How a group is governed, what there is to assign, and what happens to a governor: values."""
+"""Values of a governor: its options, states, inputs and rounds, and the ports it calls."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ANSWER_MS: Final = 1_000
 BEAT_MIN_MS: Final = 200
 BEAT_MAX_MS: Final = 1_000
 BEATS_PER_S: Final = 100
-"""Heartbeats that one process sends for all its groups, unless they have more at `BEAT_MAX_MS`."""
+"""Heartbeats a second of one process for all its groups; more if `BEAT_MAX_MS` requires it."""
 
 
 def beat_ms(groups: int) -> int:
-    """Time between two heartbeats of a group, in ms, when one process governs so many groups."""
+    """Time between two heartbeats of a group, in ms, in a process that governs `groups` groups."""
     return min(max(BEAT_MIN_MS, groups * 1_000 // BEATS_PER_S), BEAT_MAX_MS)
 
 
 class State(Enum):
-    """Of a governor; see `governor.py`."""
+    """The state of a governor; see `governor.py`."""
 
     NEW = "new"
     WATCHING = "watching"
@@ -55,11 +55,11 @@ class Seat(Enum):
     """How a governor takes the seat of a group that has a leader."""
 
     TAKE = "take"
-    """Let all members leave; they join again, and do not lead."""
+    """Remove all other members from the group: they join again, and the governor leads."""
     WAIT = "wait"
-    """Join, and wait until the seat falls free."""
+    """Join as a follower, and lead once Kafka chooses the governor."""
     STAND_BY = "stand by"
-    """Wait until the governor before us is gone, then take it."""
+    """Stay outside while another governor is in the group, then take the seat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,21 @@ class Options:
     Attributes:
         group: the group's id, in Kafka and in muster.
         kind: what its members are.
-        config: the group's configuration in muster; its tasks are kept up to date.
-        configured: where it is in the log.
-        instance_id: of the governor, beginning with `SEAT_PREFIX`.
+        config: the group's configuration in muster; the governor updates its tasks.
+        configured: where that configuration is stored.
+        instance_id: the governor's instance id; it begins with `SEAT_PREFIX`.
         seat: how the seat is taken.
         pins: member name → connectors and tasks that only it may run.
         weights: topic or connector → load of each of its tasks.
-        measure: what each partition's load is measured by; None = it is not measured.
+        measure: how each partition's load is measured; None = loads are not measured.
         protocols: further assignor names that members offer.
-        session_timeout_ms: after so long without heartbeats Kafka gives the seat to another member.
+        session_timeout_ms: after this long without heartbeats of the governor, Kafka gives the
+            seat to another member.
         answer_timeout_ms: how long the coordinator may take for a decision.
-        beat_ms: between two heartbeats; the governor notices a rebalance with the next one.
-        is_known: whether muster has had the group before. Its governor then reads the newest record
-            before it begins: the members of a governor that was killed keep their incarnations.
+        beat_ms: time between two heartbeats; the governor notices a rebalance with the next one.
+        is_known: whether muster has a configuration of the group already. The governor then reads
+            the group's newest snapshot first, so that members keep their incarnations after an
+            earlier governor was killed.
     """
 
     group: GroupId
@@ -101,12 +103,12 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """What there is to assign, as Kafka says now.
+class AssignableUnits:
+    """The topics or connectors of a group, as Kafka has them now.
 
     Attributes:
         units: topics or connectors.
-        offset: of the Connect cluster's config topic, up to which it was read.
+        offset: offset up to which the Connect cluster's config topic was read.
     """
 
     units: tuple[Unit, ...]
@@ -114,42 +116,51 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The broker has answered the newest request, or has not."""
+class BrokerResponse:
+    """The broker's answer to a request, or the error in its place.
+
+    Attributes:
+        number: which request.
+        message: the answer; an exception = no broker answered.
+    """
 
     number: int
     message: Message | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """Whether a governor is in the group; None = not known."""
+class GovernorPresence:
+    """The result of `look_for_governor`.
+
+    Attributes:
+        governed: whether a governor is in the group; None = not known.
+    """
 
     governed: bool | None
 
 
 class Stop:
-    """Hand the group back."""
+    """The user stops the governor: it hands the group back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """Kafka has stored a configuration.
+    """The outcome of `Topics.configure`.
 
     Attributes:
-        place: where; None = it was not written.
+        place: where Kafka stored the configuration; None = it was not written.
     """
 
     place: Place | None
 
 
 News: TypeAlias = MemberAssignment | MemberGone | GroupSnapshot | Acknowledged | Failed | Configured
-"""What muster's topics bring."""
-Happening: TypeAlias = News | Jobs | Answered | Watched | Stop
+"""Inputs from muster's topics."""
+GovernorInput: TypeAlias = News | AssignableUnits | BrokerResponse | GovernorPresence | Stop
 
 
-class Line(Protocol):
-    """To the group's coordinator in Kafka; see `wire.Line`."""
+class CoordinatorConnection(Protocol):
+    """A connection to the group's coordinator in Kafka; see `wire.CoordinatorConnection`."""
 
     def ask(
         self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
@@ -157,30 +168,30 @@ class Line(Protocol):
         """Send a request; `done` gets the answer, from any thread."""
 
     def lost(self) -> None:
-        """The broker asked is not the coordinator any more."""
+        """Look for the coordinator again before the next request."""
 
 
 class Topics(Protocol):
-    """muster's topics; see `log.Log`."""
+    """muster's topics; see `log.MusterTopics`."""
 
     def send(self, group: str, sends: Sequence[Send]) -> None:
-        """Write events of a group's members."""
+        """Write events of a group's members; `Acknowledged` or `Failed` follows for each."""
 
     def configure(self, config: GroupConfig) -> None:
-        """Write a group's configuration."""
+        """Write a group's configuration; `Configured` follows."""
 
 
-class World(Protocol):
-    """What else a governor asks about its group; the answers come as happenings."""
+class GovernorCallbacks(Protocol):
+    """What a governor asks of the code around it; each answer follows as an input."""
 
-    def needs(self, topics: Sequence[str]) -> None:
-        """The group's members subscribe to these topics: `Jobs` come, now and when they change."""
+    def watch_partitions(self, topics: Sequence[str]) -> None:
+        """Report these topics' partitions as `AssignableUnits`, now and after each change."""
 
-    def watch(self) -> None:
-        """Find out whether another governor is in the group: `Watched` comes."""
+    def look_for_governor(self) -> None:
+        """Report as `GovernorPresence` whether another governor is in the group."""
 
-    def played(self, done: Round) -> None:
-        """A round has been answered."""
+    def on_round(self, done: Round) -> None:
+        """Take a rebalance that the governor has answered."""
 
 
 @dataclass(slots=True)
@@ -188,11 +199,11 @@ class Round:
     """One rebalance, for logs and measurements.
 
     Attributes:
-        generation: Kafka's.
-        protocol: the one that the members share.
-        members: how many there are.
-        starts, stops: how many tasks a member is to start, and to stop.
-        decided_ms: from the broker's JoinGroup answer to our SyncGroup.
+        generation: Kafka's generation.
+        protocol: the protocol that all members share.
+        members: number of members, without the governor.
+        starts, stops: how many tasks members are to start, and to stop.
+        decided_ms: time from the broker's JoinGroup answer to the governor's SyncGroup.
         by_coordinator: whether the coordinator decided; False = the governor did.
     """
 

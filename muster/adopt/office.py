@@ -1,4 +1,4 @@
-"""Governs any number of groups in one process: puts the parts together and watches over them."""
+"""Governs any number of groups in one process: makes, starts and stops all their parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from muster.adopt.connectors import Connectors
 from muster.adopt.examine import is_governed
-from muster.adopt.log import Log
+from muster.adopt.log import MusterTopics
 from muster.adopt.model import Options, Round
 from muster.adopt.partitions import Partitions
 from muster.adopt.runner import Runner
@@ -27,16 +27,16 @@ LOOK_S: Final = 0.2
 CLOSE_S: Final = 10.0
 
 
-class Office:
+class Governors:
     """The governors of one process. `open` it once, `close` it once.
 
     Args:
         clients: how to reach Kafka.
         prefix: of muster's topics.
         keys: sign the events; None = they are not signed.
-        governed: how each group is governed.
-        config_topic: of Connect clusters.
-        on_round: called after each round of a group, from its thread.
+        governed: the options of each group.
+        config_topic: the config topic of Connect clusters.
+        on_round: called after each rebalance of a group, from its thread.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Office:
     ) -> None:
         self._clients = clients
         self._network = Network(clients)
-        self._topics = Log(clients, prefix, keys)
+        self._topics = MusterTopics(clients, prefix, keys)
         self._partitions = Partitions(clients)
         self._connectors: list[Connectors] = []
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="muster-watch")
@@ -68,14 +68,14 @@ class Office:
             options,
             self._network.line(group),
             self._topics,
-            needs=lambda topics: self._partitions.want(
-                group, topics, runner.has_jobs, options.measure
+            watch_partitions=lambda topics: self._partitions.want(
+                group, topics, runner.set_units, options.measure
             ),
-            watch=lambda: self._watch(group),
-            played=lambda done: on_round(group, done),
+            look_for_governor=lambda: self._watch(group),
+            on_round=lambda done: on_round(group, done),
         )
         if options.kind is Kind.CONNECT:
-            self._connectors.append(Connectors(self._clients, config_topic, runner.has_jobs))
+            self._connectors.append(Connectors(self._clients, config_topic, runner.set_units))
         return runner
 
     def _watch(self, group: str) -> None:
@@ -87,7 +87,7 @@ class Office:
             governed = is_governed(self._clients, group)
         except MusterError as error:
             log.info("%s: %s", group, error)
-        self.runners[group].watched(governed)
+        self.runners[group].set_presence(governed)
 
     def open(self) -> None:
         """Begin to govern."""
@@ -99,10 +99,10 @@ class Office:
             runner.start()
 
     def wait(self) -> None:
-        """Return when every group has been handed back, or one cannot be governed.
+        """Wait until every group has been handed back.
 
         Raises:
-            MusterError: why it cannot be.
+            MusterError: a group cannot be governed any more.
         """
         running = dict(self.runners)
         while running and not self._closing.is_set():

@@ -1,7 +1,7 @@
-"""Looks which partitions the topics of governed groups have, and tells the governors.
+"""Looks up which partitions the topics of governed groups have, and posts them to the governors.
 
-Where a group weighs its partitions by their load, that is measured every now and then, and new
-weights are told when they say something new (`discovery.measured_weights`).
+If a group weighs its partitions by their load, this thread also measures the loads every
+`MEASURE_S`, and posts new weights when they differ enough (`discovery.measured_weights`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from muster.adopt.model import Jobs
+from muster.adopt.model import AssignableUnits
 from muster.discovery import load
 from muster.discovery import topics as discovery
 from muster.discovery.load import Measure, Place
@@ -31,7 +31,7 @@ from muster.protocol.tasks import Subtopology
 log = logging.getLogger("muster.adopt.kafka")
 
 LOOK_S: Final = 2.0
-"""How often topics are looked at: new partitions are read a second or two after they were made."""
+"""How often topics are looked up: members read new partitions a second or two after creation."""
 MEASURE_S: Final = 30.0
 """How often loads are measured."""
 CLOSE_S: Final = 10.0
@@ -39,13 +39,13 @@ CLOSE_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Measured:
-    """What is remembered of a group whose partitions are weighed.
+    """The newest measurement of a group's partitions.
 
     Attributes:
-        at_s: when they were measured last.
-        units: topic → unit, with the weights that were told.
-        lags: smoothed.
-        fault: why they could not be measured.
+        at_s: when they were measured.
+        units: topic → unit, with the weights that were posted.
+        lags: smoothed lag of each partition.
+        fault: why they could not be measured; empty = they were.
     """
 
     at_s: float = 0.0
@@ -55,7 +55,7 @@ class _Measured:
 
 
 class Partitions:
-    """One thread for all groups; `open` it once, `close` it once."""
+    """The thread that looks up topics for all groups; `open` it once, `close` it once."""
 
     def __init__(self, clients: ClientSettings) -> None:
         self._clients = clients
@@ -63,9 +63,9 @@ class Partitions:
         self._measured: defaultdict[str, _Measured] = defaultdict(_Measured)
         self._admin = AdminClient(clients.librdkafka({"log_level": 0}))
         self._wanted: dict[str, tuple[str, ...]] = {}
-        self._posts: dict[str, Callable[[Jobs], None]] = {}
-        self._told: dict[str, Jobs] = {}
-        self._unseen: set[str] = set()
+        self._posts: dict[str, Callable[[AssignableUnits], None]] = {}
+        self._posted: dict[str, AssignableUnits] = {}
+        self._reported_unseen: set[str] = set()
         self._wake = threading.Event()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="muster-partitions", daemon=True)
@@ -78,16 +78,16 @@ class Partitions:
         self,
         group: str,
         topics: Sequence[str],
-        post: Callable[[Jobs], None],
+        post: Callable[[AssignableUnits], None],
         measure: Measure | None = None,
     ) -> None:
-        """A group's members read these topics; `post` gets their partitions, now and later."""
+        """Post the partitions of the topics that a group reads, now and after each change."""
         self._posts[group] = post
         if measure is not None:
             self._measures[group] = measure
         if self._wanted.get(group) != tuple(topics):
             self._wanted[group] = tuple(topics)
-            self._told.pop(group, None)
+            self._posted.pop(group, None)
             self._wake.set()
 
     def close(self) -> None:
@@ -107,20 +107,20 @@ class Partitions:
             try:
                 found = discovery.topics(self._admin, topics)
             except (KafkaException, TimeoutError) as error:
-                log.info("topics cannot be looked at: %s", error)
+                log.info("topics cannot be looked up: %s", error)
                 continue
             self._warn(topics - found.keys())
             for group, names in wanted.items():
                 units = [_unit(found[name]) for name in names if name in found]
                 if group in self._measures and units:
                     units = self._weigh(group, units)
-                jobs = Jobs(tuple(units))
-                if self._told.get(group) != jobs and self._wanted.get(group) == names:
-                    self._told[group] = jobs
+                jobs = AssignableUnits(tuple(units))
+                if self._posted.get(group) != jobs and self._wanted.get(group) == names:
+                    self._posted[group] = jobs
                     self._posts[group](jobs)
 
     def _weigh(self, group: str, units: list[Subtopology]) -> list[Subtopology]:
-        """The units with weights: those that were told, or new ones that say more."""
+        """The units with weights: those posted before, or new ones if they differ enough."""
         known, measure = self._measured[group], self._measures[group]
         loads: dict[Place, float] | None = None
         is_grown = {unit.name: unit.size for unit in units} != {
@@ -142,19 +142,19 @@ class Partitions:
         if loads is not None and measure is Measure.LAG:
             loads = known.lags = smoothed(known.lags, loads)
         source = Source(topics=tuple(unit.name for unit in units), measure=str(measure))
-        told = weighed(source, units, known.units, loads)
-        known.units = {unit.name: unit for unit in told}
-        return told
+        weighed_units = weighed(source, units, known.units, loads)
+        known.units = {unit.name: unit for unit in weighed_units}
+        return weighed_units
 
     def _warn(self, unseen: set[str]) -> None:
-        """Log the topics that members read and this login does not see, each once."""
-        for name in sorted(unseen - self._unseen):
+        """Log once each topic that members read and this login does not see."""
+        for name in sorted(unseen - self._reported_unseen):
             log.warning(
-                "topic %s is not there, or this login lacks DESCRIBE on it: no member gets its"
+                "topic %s does not exist, or this login lacks DESCRIBE on it: no member gets its"
                 " partitions",
                 name,
             )
-        self._unseen = unseen
+        self._reported_unseen = unseen
 
 
 def _unit(topic: Topic) -> Subtopology:

@@ -1,6 +1,6 @@
-"""Hands a group back, wherever its governor runs: the governor is removed from the group.
+"""Hands a group back: removes its governor from the group, wherever the governor runs.
 
-A governor that is removed within its session knows that an operator did it, and ends.
+A governor that is removed before its session ends knows that an operator removed it, and stops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from muster.kafka.settings import ClientSettings
 
 
 def release(clients: ClientSettings, group: str) -> str:
-    """Remove the governors of a group; returns a line that says so.
+    """Remove the governors of a group; return a line that names them.
 
     Raises:
         NotFound: there is no such group, or no governor in it.
@@ -23,10 +23,10 @@ def release(clients: ClientSettings, group: str) -> str:
 
     with connected(clients) as client:
         [described] = groups.describe_with(client, [group])
-        there = governors(described)
-        if not there:
+        instance_ids = governors(described)
+        if not instance_ids:
             raise NotFound(f"no governor is in group {group!r}")
         client.remove_group_members(
-            group, [MemberToRemove(group_instance_id=instance) for instance in there]
+            group, [MemberToRemove(group_instance_id=instance) for instance in instance_ids]
         )
-    return f"{group}: handed back by {', '.join(there)}"
+    return f"{group}: handed back by {', '.join(instance_ids)}"

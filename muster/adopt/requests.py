@@ -1,4 +1,4 @@
-"""Requests that a governor sends to the coordinator of its group in Kafka. Pure."""
+"""Builds the requests that a governor sends to its group's coordinator in Kafka. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka.protocol.consumer import (
 from muster.adopt.model import Message, Options
 
 WHY: Final = "muster adopt"
-"""What Kafka's log says of a join and of a leave."""
+"""Reason of a join or a leave in the broker's log (KIP-800)."""
 
 
 def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> Message:
@@ -25,7 +25,7 @@ def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> 
     Args:
         options: how the group is governed.
         member: the governor's member id; empty = it has none yet.
-        offers: protocol → what the governor says under it.
+        offers: protocols and the governor's metadata under each.
     """
     return JoinGroupRequest(
         group_id=options.group,
@@ -45,7 +45,7 @@ def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> 
 def sync(
     options: Options, member: str, generation: int, protocol: str, answers: Mapping[str, bytes]
 ) -> Message:
-    """Answer the members; without answers it asks for its own answer, as a follower does.
+    """Answer the members; without `answers`, ask for the governor's own answer, as a follower does.
 
     Args:
         options: how the group is governed.
@@ -69,7 +69,7 @@ def sync(
 
 
 def beat(options: Options, member: str, generation: int) -> Message:
-    """Stay in the group; the answer tells of a rebalance."""
+    """Stay in the group; the broker's response says whether the group rebalances."""
     return HeartbeatRequest(
         group_id=options.group,
         generation_id=generation,

@@ -1,8 +1,8 @@
-"""Members that a governor let go to take the leader's seat, until they have joined again. Pure.
+"""Counts the members that a governor evicted to take the leader's seat and that are not back. Pure.
 
-A member that was let go works on with what it had, until its next heartbeat tells it. Whatever it
-had must not be given to another member before. The governor cannot ask it what it had, so while
-one is missing no member is given anything that it does not run already.
+An evicted member goes on with its tasks until the answer to its next heartbeat. Until then no other
+member may get these tasks. The governor cannot ask which they are, so while an evicted member is
+missing, the governor gives no member a task that it does not run already.
 
 Kafka gives a member that joins again a new id: `NAME-UUID`, NAME being its instance id or its
 `client.id`. Members that share a NAME are counted.
@@ -16,24 +16,24 @@ from collections.abc import Iterable
 from typing import Final
 
 RETURN_MS: Final = 15_000
-"""How long a member may take to return. Members send heartbeats every 3 s, unless they are slow."""
+"""How long an evicted member may take to join again; by default it sends a heartbeat every 3 s."""
 _UUID: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 def name_of(member_id: str) -> str:
-    """A member id of Kafka without what makes it unique."""
+    """A member id of Kafka without its UUID."""
     return _UUID.sub("", member_id)
 
 
-class LetGo:
-    """The members that were let go since the seat was taken last."""
+class EvictedMembers:
+    """The members that were evicted since the governor last took the seat."""
 
     def __init__(self) -> None:
         self._names: Counter[str] = Counter()
         self._until_ms = 0
 
     def add(self, members: Iterable[str], now_ms: int) -> None:
-        """One of these members, or all, are let go now; any of them may have been let go before.
+        """Add members that are evicted now; each may have been evicted before.
 
         Args:
             members: ids of all members of Kafka's group.
@@ -43,7 +43,7 @@ class LetGo:
         self._until_ms = now_ms + RETURN_MS
 
     def missing(self, members: Iterable[str], now_ms: int) -> int:
-        """How many are not back; 0 also when they have had their time.
+        """How many evicted members are not back; 0 after `RETURN_MS`.
 
         Args:
             members: ids of all members of Kafka's group.
@@ -53,5 +53,5 @@ class LetGo:
             self._names.clear()
         count = (self._names - Counter(map(name_of, members))).total()
         if not count:
-            self._names.clear()  # who leaves from now on was not let go by us
+            self._names.clear()  # a member that leaves from now on was not evicted
         return count

@@ -1,8 +1,7 @@
-"""Whether this login may govern groups, before anything is changed.
+"""Checks that this login may govern groups, before anything is changed.
 
-A governor without READ on a group could not lead it; without DESCRIBE on a topic it would not see
-the partitions, and would give them to no member. So the rights are asked for first, and an error
-names the missing ones.
+A governor without READ on a group cannot lead it. Without DESCRIBE on a topic it does not see the
+partitions, and no member would get them. So a missing right is an error that names it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _OPTIONS = {
     (Resource.TOPIC, "DESCRIBE"): "topic",
     (Resource.TOPIC, "READ"): "config-topic",
 }
-"""What option of `muster topics create --acls` grants such a right."""
+"""Right → the option of `muster topics create --acls` that grants it."""
 
 
 def check_groups(clients: ClientSettings, prefix: str, names: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
-"""What the members of a classic group say when they join, and what a governor says.
+"""Decodes the JoinGroup metadata of a classic group's members, and encodes the governor's.
 
-Kafka's broker hands it on to the group's leader as bytes and does not look into it. A partition is
-the task `topic_number`; a connector and its tasks are tasks too, the connector itself with number
--1. `writing.py` has the leader's answers.
+Kafka's broker passes this metadata to the group's leader as bytes and does not decode it. A
+partition is the task `topic_number`. A connector and its tasks are tasks too; the connector itself
+has number -1. `writing.py` encodes the leader's answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEAT_URL: Final = "http://muster-governor.invalid/"
 
 
 class Kind(StrEnum):
-    """What a group's members are: Kafka's protocol types."""
+    """The kind of a group's members: Kafka's protocol type."""
 
     CONSUMER = "consumer"
     CONNECT = "connect"
@@ -42,25 +42,25 @@ CONSUMER_PROTOCOLS: Final = (
     "sticky",
     "RoundRobinAssigner",  # KafkaJS
 )
-"""Names of assignors that members of ordinary clients offer; the bytes are the same for all."""
+"""Assignor names that ordinary clients offer; the encoding is the same for all."""
 CONNECT_PROTOCOLS: Final[Mapping[str, int]] = {"sessioned": 2, "compatible": 1, "default": 0}
-"""Connect's protocols, best first, and the version of their bytes."""
+"""Connect's protocols, best first, and the version of their encoding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one member said at JoinGroup.
+class KafkaMember:
+    """A member of Kafka's group, as it describes itself in JoinGroup.
 
     Attributes:
         id: member id in Kafka.
         name: member id in muster: its instance id, host and port of a Connect worker, else `id`.
         topics: what a consumer subscribes to; None = a Connect worker.
-        owned: what it runs while the group rebalances: nothing under an eager protocol.
-        generation: Kafka generation in which it was given `owned`; -1 = unknown.
+        owned: tasks that it runs while the group rebalances: none under an eager protocol.
+        generation: Kafka generation in which it got `owned`; -1 = unknown.
         rack: where it runs; None = unknown.
         url: REST address of a Connect worker.
         config_offset: offset up to which a worker has read the cluster's config topic.
-        keeps: whether the protocol lets a member run on while the group rebalances.
+        keeps: whether the protocol lets a member keep its tasks while the group rebalances.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Said:
 
 
 def offers(kind: Kind, more: Sequence[str] = ()) -> list[tuple[str, bytes]]:
-    """What a governor says at JoinGroup: every protocol it can answer, and that it takes nothing.
+    """A governor's JoinGroup protocols: all that it can answer, each with empty metadata.
 
     Args:
         kind: what the group's members are.
@@ -101,29 +101,31 @@ def is_governor(instance_id: str | None) -> bool:
     return instance_id is not None and instance_id.startswith(SEAT_PREFIX)
 
 
-def read(kind: Kind, id: str, instance_id: str | None, metadata: bytes) -> Said:
-    """What a member said.
+def read(kind: Kind, id: str, instance_id: str | None, metadata: bytes) -> KafkaMember:
+    """Decode a member's metadata.
 
     Raises:
-        ValueError: bytes that are not of the protocol.
+        ValueError: the bytes are not of the protocol.
     """
     try:
         if kind is Kind.CONNECT:
             return _worker(id, metadata)
         return _consumer(id, instance_id, metadata)
     except Exception as error:  # kafka-python raises whatever its codec meets
-        raise ValueError(f"member {id} says what is not Kafka's {kind} protocol: {error}") from None
+        raise ValueError(f"member {id}: not metadata of Kafka's {kind} protocol: {error}") from None
 
 
-def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[Said]:
-    """What the members of a group said, each under a name of its own; governors say nothing.
+def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[KafkaMember]:
+    """Decode the members of a group, governors left out, and give each a unique name.
+
+    A member whose metadata cannot be decoded is logged and subscribes to nothing.
 
     Args:
         kind: what the members are.
         rows: members of kafka-python's answer to JoinGroup.
-        group: for the log, where a member is named that cannot be understood. It gets nothing.
+        group: the group, for the log.
     """
-    found: dict[str, Said] = {}
+    members: dict[str, KafkaMember] = {}
     for row in rows:
         if is_governor(row.group_instance_id):
             continue
@@ -131,49 +133,49 @@ def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[Said]:
             each = read(kind, row.member_id, row.group_instance_id, bytes(row.metadata or b""))
         except ValueError as error:
             log.error("%s; it gets nothing", error, extra={"group": group})
-            each = Said(row.member_id, printable(row.member_id), topics=())
-        if each.name in found:
+            each = KafkaMember(row.member_id, printable(row.member_id), topics=())
+        if each.name in members:
             each = replace(each, name=printable(each.id))
-        found[each.name] = each
-    return list(found.values())
+        members[each.name] = each
+    return list(members.values())
 
 
-def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
-    said = subscription(metadata)
-    owned = (Task(p.topic, n) for p in said.owned_partitions or () for n in p.partitions)
-    return Said(
+def _consumer(id: str, instance_id: str | None, metadata: bytes) -> KafkaMember:
+    metadata_fields = subscription(metadata)
+    owned = (Task(p.topic, n) for p in metadata_fields.owned_partitions or () for n in p.partitions)
+    return KafkaMember(
         id,
         printable(instance_id or id),
-        topics=tuple(sorted(set(said.topics))),
+        topics=tuple(sorted(set(metadata_fields.topics))),
         owned=TaskSet.of(owned),
-        generation=said.generation_id,
-        rack=said.rack_id,
-        keeps=bool(said.owned_partitions),
+        generation=metadata_fields.generation_id,
+        rack=metadata_fields.rack_id,
+        keeps=bool(metadata_fields.owned_partitions),
     )
 
 
-def _worker(id: str, metadata: bytes) -> Said:
-    said = ConnectWorkerMetadata.decode(metadata)
+def _worker(id: str, metadata: bytes) -> KafkaMember:
+    metadata_fields = ConnectWorkerMetadata.decode(metadata)
     owned, generation = EMPTY, -1
-    if said.allocation:
-        running = ConnectWorkerAssignment.decode(bytes(said.allocation))
+    if metadata_fields.allocation:
+        running = ConnectWorkerAssignment.decode(bytes(metadata_fields.allocation))
         owned = TaskSet.of(
             Task(row.connector, n, connector=True)
             for row in running.assigned or ()
             for n in row.tasks
         )
-    return Said(
+    return KafkaMember(
         id,
-        printable(urlsplit(said.url).netloc or id),
+        printable(urlsplit(metadata_fields.url).netloc or id),
         owned=owned,
         generation=generation,
-        url=said.url,
-        config_offset=said.config_offset,
-        keeps=said.version > 0,
+        url=metadata_fields.url,
+        config_offset=metadata_fields.config_offset,
+        keeps=metadata_fields.version > 0,
     )
 
 
 def printable(name: str) -> str:
-    """A name that can be a member id of muster: without separators, not too long."""
+    """The name as a member id of muster: separators replaced, shortened if it is too long."""
     plain = "".join(c if c.isprintable() and c != SEPARATOR else "_" for c in name)
     return plain[:MEMBER_ID_CHARS_MAX] or "_"

@@ -1,7 +1,7 @@
-"""Connections to Kafka's group coordinators: kafka-python's requests, sent without waiting.
+"""Connections to Kafka's group coordinators: sends kafka-python's requests without waiting.
 
-A broker answers the requests of one connection in turn, and a JoinGroup waits until all members
-have joined. So every group has a connection of its own. All of them share one thread.
+A broker answers the requests of one connection in order, and it answers a JoinGroup only when all
+members have joined. So every group has a connection of its own. All of them share one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUEST_MS: Final = 5_000
 STARTS_MS: Final = 10_000
 """How long the first connection may take."""
 RARELY_MS: Final = 24 * 3_600_000
-"""How often the library looks for brokers by itself: behind a JoinGroup its request would wait."""
+"""How often the library refreshes metadata; that request would wait behind a JoinGroup."""
 
 
 class Network:
@@ -46,9 +46,11 @@ class Network:
         self._net = NetworkSelector(client_id="muster-governor", slow_task_threshold_secs=0)
         self._net.start()
 
-    def line(self, group: str) -> Line:
+    def line(self, group: str) -> CoordinatorConnection:
         """A connection for one group."""
-        return Line(self._net, {**self._settings, "client_id": "muster-governor"}, group)
+        return CoordinatorConnection(
+            self._net, {**self._settings, "client_id": "muster-governor"}, group
+        )
 
     def close(self) -> None:
         """End every connection."""
@@ -56,7 +58,7 @@ class Network:
         self._net.close()
 
 
-class Line:
+class CoordinatorConnection:
     """Requests about one group, to whichever broker coordinates it.
 
     Args:
@@ -75,37 +77,37 @@ class Line:
     def ask(self, request: Message, done: Done, timeout_ms: int = REQUEST_MS) -> None:
         """Send a request to the group's coordinator; `done` gets the answer, on another thread.
 
-        It gets an exception instead if no broker answers; the next request looks for the
+        If no broker answers, `done` gets an exception, and the next request looks for the
         coordinator again.
         """
 
-        async def go() -> None:
+        async def send_request() -> None:
             try:
                 if self._node is None:
                     await self._find()
                 answer = await self._manager.send(
                     request, node_id=self._node, request_timeout_ms=timeout_ms
                 )
-            except Exception as error:  # the library's own, of sockets, of TLS: all mean no answer
+            except Exception as error:  # of the library, a socket, TLS: no broker has answered
                 self._node = None
                 done(error)
             else:
                 done(answer)
 
-        self._net.call_soon_threadsafe(go)
+        self._net.call_soon_threadsafe(send_request)
 
     def lost(self) -> None:
-        """The broker asked is not the coordinator any more."""
+        """Look for the coordinator again before the next request."""
         self._node = None
 
     def close(self) -> None:
         """Close the connection."""
 
-        def shut() -> None:
+        def close_manager() -> None:
             if self._manager is not None:
                 self._manager.close()
 
-        self._net.call_soon_threadsafe(shut)
+        self._net.call_soon_threadsafe(close_manager)
 
     async def _find(self) -> None:
         if self._manager is None:
@@ -115,9 +117,9 @@ class Line:
             key=self._group, key_type=0, coordinator_keys=[self._group]
         )
         answer = await self._manager.send(request)
-        found = answer.coordinators[0] if answer.coordinators else answer
-        error = for_code(found.error_code)
-        if found.error_code:
+        coordinator = answer.coordinators[0] if answer.coordinators else answer
+        error = for_code(coordinator.error_code)
+        if coordinator.error_code:
             raise error(f"looking for the coordinator of {self._group}")
         await self._manager.cluster.refresh_metadata(self._manager.least_loaded_node())
-        self._node = found.node_id
+        self._node = coordinator.node_id

@@ -1,4 +1,4 @@
-"""Writes the leader's answers of a round as bytes: for consumers, and for workers of Connect."""
+"""Encodes the leader's SyncGroup answers: for consumers, and for workers of Connect."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from muster.adopt.answers import Answer
-from muster.adopt.said import CONNECT_PROTOCOLS, SEAT_URL, Said
+from muster.adopt.said import CONNECT_PROTOCOLS, SEAT_URL, KafkaMember
 from muster.kafka.messages import ConnectWorkerAssignment
 from muster.protocol.ids import Task
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectLeader:
-    """The worker that a Connect cluster is told is its leader, and the config it is to have read.
+    """The worker that the governor names as the leader of a Connect cluster.
 
-    It makes session keys, and answers REST requests that only a leader may answer.
+    That worker makes session keys, and answers REST requests that only a leader may answer.
 
     Attributes:
         id: its member id in Kafka.
         url: its REST address.
-        config_offset: of the config topic; workers that have not read so far read on first.
+        config_offset: offset of the config topic that each worker reads to before it starts tasks.
     """
 
     id: str
@@ -32,15 +32,17 @@ class ConnectLeader:
     config_offset: int
 
 
-def consumers(said: Sequence[Said], given: Mapping[str, Answer], me: str) -> dict[str, bytes]:
+def consumers(
+    members: Sequence[KafkaMember], answers: Mapping[str, Answer], me: str
+) -> dict[str, bytes]:
     """Member id in Kafka → its answer; the governor `me` gets nothing."""
-    answers = {each.id: consumer(given[each.name].assigned) for each in said}
-    return {**answers, me: consumer(())}
+    encoded = {each.id: consumer(answers[each.name].assigned) for each in members}
+    return {**encoded, me: consumer(())}
 
 
 def workers(
-    said: Sequence[Said],
-    given: Mapping[str, Answer],
+    members: Sequence[KafkaMember],
+    answers: Mapping[str, Answer],
     me: str,
     protocol: str,
     leader: ConnectLeader | None,
@@ -48,40 +50,40 @@ def workers(
     """Member id in Kafka → its answer; the governor `me` gets nothing.
 
     Args:
-        said: the workers.
-        given: by name.
+        members: the workers.
+        answers: by name.
         me: the governor.
         protocol: the one that the workers share.
         leader: the worker that is to be the leader; None = there is no worker.
     """
     leader = leader or ConnectLeader(me, SEAT_URL, -1)
-    answers = {
-        each.id: worker(protocol, leader, given[each.name].added, given[each.name].revoked)
-        for each in said
+    encoded = {
+        each.id: worker(protocol, leader, answers[each.name].added, answers[each.name].revoked)
+        for each in members
     }
-    return {**answers, me: worker(protocol, leader, (), ())}
+    return {**encoded, me: worker(protocol, leader, (), ())}
 
 
 def leader_of(
-    said: Sequence[Said], before: ConnectLeader | None, offset: int
+    members: Sequence[KafkaMember], before: ConnectLeader | None, offset: int
 ) -> ConnectLeader | None:
-    """The worker that was the leader before, if it is there; else the first by name.
+    """The leader of the previous rebalance if it is present, else the first worker by name.
 
     Args:
-        said: the workers; without any there is no leader.
-        before: the leader of the round before.
+        members: the workers; without any there is no leader.
+        before: the leader of the previous rebalance.
         offset: up to which the governor has read the config topic.
     """
     url = before.url if before is not None else None
-    there = sorted(said, key=lambda member: (member.url != url, member.name))
-    if not there:
+    candidates = sorted(members, key=lambda member: (member.url != url, member.name))
+    if not candidates:
         return None
-    offset = max(offset, *(member.config_offset for member in said))
-    return ConnectLeader(there[0].id, there[0].url, offset)
+    offset = max(offset, *(member.config_offset for member in members))
+    return ConnectLeader(candidates[0].id, candidates[0].url, offset)
 
 
 def consumer(assigned: Iterable[Task]) -> bytes:
-    """An answer to a consumer: all that it is to have."""
+    """Encode an answer to a consumer: all partitions that it is to have."""
     rows = [
         ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in _by_unit(assigned).items()
@@ -93,7 +95,7 @@ def consumer(assigned: Iterable[Task]) -> bytes:
 def worker(
     protocol: str, leader: ConnectLeader, added: Iterable[Task], revoked: Iterable[Task]
 ) -> bytes:
-    """An answer to a Connect worker: what it is to start (when eager: all), and what to stop."""
+    """Encode an answer to a Connect worker: tasks to start (when eager: all) and to stop."""
 
     def rows(tasks: Iterable[Task]) -> list[Any]:
         row = ConnectWorkerAssignment.ConnectorTasks
@@ -113,7 +115,7 @@ def worker(
 
 
 def _by_unit(tasks: Iterable[Task]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    numbers_by_unit: defaultdict[str, list[int]] = defaultdict(list)
     for task in tasks:
-        found[task.unit].append(task.number)
-    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+        numbers_by_unit[task.unit].append(task.number)
+    return {name: sorted(numbers) for name, numbers in sorted(numbers_by_unit.items())}

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 from collections.abc import Sequence
-from types import FrameType
 
 from muster.adopt import examine, rights, said
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
-from muster.adopt.office import Office
+from muster.adopt.office import Governors
 from muster.adopt.release import release
 from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
+from muster.cli.stop_signals import run_until_stopped
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
@@ -109,7 +108,8 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--wait",
         action="store_true",
-        help="take it when it falls free (default: let the members leave and join again)",
+        help="wait until Kafka makes the governor leader (default: let the members leave and join"
+        " again)",
     )
     how.add_argument(
         "--stand-by",
@@ -123,7 +123,7 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
         "--fresh",
         choices=tuple(Kind),
         metavar="KIND",
-        help="the group may have no members yet, they will be: consumer or connect",
+        help="the kind of the group's members if it may have none yet: consumer or connect",
     )
     seat.add_argument(
         "--instance-id",
@@ -136,14 +136,14 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="name of an assignor of the members that no ordinary client has; may be repeated",
+        help="name of a custom assignor of the members; may be repeated",
     )
     seat.add_argument(
         "--session-timeout-ms",
         type=int,
         default=SESSION_MS,
         metavar="N",
-        help="without a governor for so long, the group goes on by itself (default: %(default)s)",
+        help="after so long without a governor, another member leads (default: %(default)s)",
     )
     seat.add_argument(
         "--answer-timeout-ms",
@@ -165,14 +165,14 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     set_up(args.log_format)
     governed = wanted(args, clients, key_file(args.signing_keys))
-    office = Office(
+    governors = Governors(
         clients,
         args.topic_prefix,
         key_file(args.signing_keys),
         governed,
         config_topic=args.config_topic,
     )
-    _govern(office)
+    _govern(governors)
     return 0
 
 
@@ -202,23 +202,23 @@ def wanted(
     """
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
-    found = examine.examine(
+    groups = examine.examine(
         clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
     )
-    is_connect = any(each.kind is Kind.CONNECT for each in found.values())
-    read = [topic for each in found.values() for topic in each.topics]
+    is_connect = any(each.kind is Kind.CONNECT for each in groups.values())
+    read = [topic for each in groups.values() for topic in each.topics]
     rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
     measure, weights = _measure(args.weight)
     if measure is not None and is_connect:
         raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
     pairs = key_value_pairs(args.pin, "--pin")
     pins = {
-        group: examine.pins_of(pairs, each, group, args.expect) for group, each in found.items()
+        group: examine.pins_of(pairs, each, group, args.expect) for group, each in groups.items()
     }
     known = currents(clients, args.topic_prefix, args.group)
     configs = {
         group: _config(args, known.get(group), group, each.kind, bool(pins[group]))
-        for group, each in found.items()
+        for group, each in groups.items()
     }
     seat = Seat.WAIT if args.wait else Seat.STAND_BY if args.stand_by else Seat.TAKE
     topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
@@ -238,10 +238,10 @@ def wanted(
             protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
-            beat_ms=beat_ms(len(found)),
+            beat_ms=beat_ms(len(groups)),
             is_known=known.get(group) is not None,
         )
-        for group, each in found.items()
+        for group, each in groups.items()
     ]
 
 
@@ -283,23 +283,13 @@ def _weights(pairs: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-class _Told(Exception):
-    """A signal asked to hand back."""
+def _govern(governors: Governors) -> None:
+    def work() -> None:
+        governors.open()
+        governors.wait()
 
-
-def _govern(office: Office) -> None:
-    def on_signal(_: int, __: FrameType | None) -> None:
-        raise _Told
-
-    stops = (signal.SIGTERM, signal.SIGINT)
-    for signum in stops:
-        signal.signal(signum, on_signal)
     try:
-        office.open()
-        office.wait()
-    except _Told:
-        for signum in stops:
-            signal.signal(signum, signal.SIG_DFL)  # a second one does not wait
-        logging.getLogger("muster.adopt").info("hands back")
+        if run_until_stopped(work):
+            logging.getLogger("muster.adopt").info("hands back")
     finally:
-        office.close()
+        governors.close()

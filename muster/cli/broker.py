@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="keep data here, and find it again at the next start (default: thrown away)",
+        help="keep the data here for the next start (default: deleted at the end)",
     )
 
 

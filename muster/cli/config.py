@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("action", choices=("set", "show", "delete", "describe"))
     parser.add_argument(
-        "setting", nargs="?", metavar="SETTING", help="describe: this one (default: all there are)"
+        "setting", nargs="?", metavar="SETTING", help="describe: only this setting (default: all)"
     )
     parser.add_argument("--group", type=group_id, metavar="G", help="which group (not: describe)")
     parser.add_argument(
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="REGEX",
-        help="set: ...of every topic whose whole name matches; may be repeated",
+        help="set: the same for every topic whose whole name matches; may be repeated",
     )
     parser.add_argument(
         "--assignor",
@@ -75,7 +75,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         help="set: a setting; K= puts it back to its default; may be repeated",
     )
-    parser.add_argument("--force", action="store_true", help="delete: although it has members")
+    parser.add_argument(
+        "--force", action="store_true", help="delete: even if the group has members"
+    )
     add_format(parser)
     add_signing_keys(add_kafka(parser))
 
@@ -109,13 +111,13 @@ def run(args: argparse.Namespace) -> int:
             raise NotFound(f"group {args.group!r} is not configured")
         group = config
     if args.action == "delete":
-        there = members_of(settings, prefix, group.group)
-        if there and not args.force:
-            raise InUse(refusal(group.group, there))
+        members = members_of(settings, prefix, group.group)
+        if members and not args.force:
+            raise InUse(refusal(group.group, members))
         gone = GroupDeleted(group=group.group)
         append(settings, topic_name(TopicKind.CONFIG, prefix), gone, key_file(args.signing_keys))
-        stop = f"; {_some(there)} stop their tasks and wait for a new configuration"
-        print(f"{group.group}: deleted{stop if there else ''}")
+        stop = f"; {_some(members)} stop their tasks and wait for a new configuration"
+        print(f"{group.group}: deleted{stop if members else ''}")
         return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
     return 0
@@ -123,8 +125,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _sets(args: argparse.Namespace) -> bool:
     """Whether an option says what to set."""
-    given = (args.file, args.tasks, args.topic, args.pattern, args.assignor, args.config)
-    return any(given)
+    options_that_set = (args.file, args.tasks, args.topic, args.pattern, args.assignor, args.config)
+    return any(options_that_set)
 
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
@@ -136,12 +138,12 @@ def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
     return sorted(member.id for member in snapshot.members)
 
 
-def refusal(group: str, there: list[str]) -> str:
+def refusal(group: str, members: list[str]) -> str:
     """Why a group with members is not deleted, and what to do."""
     return (
-        f"group {group!r} has {len(there)} live member{'s' * (len(there) != 1)} ({_some(there)}): "
-        "stop them first; or give --force: they stop their tasks in order, commit, and wait, "
-        f"without tasks, until muster config set --group {group}"
+        f"group {group!r} has {len(members)} live member{'s' * (len(members) != 1)} "
+        f"({_some(members)}): stop them first; or give --force: they stop their tasks in order, "
+        f"commit, and wait, without tasks, until muster config set --group {group}"
     )
 
 
@@ -199,9 +201,9 @@ def as_text(group: GroupConfig) -> str:
     """Tables: the group, its settings, its tasks; its topics if it has some."""
     size = sum(unit.size for unit in group.tasks)
     head = table(("GROUP", "ASSIGNMENT-STRATEGY", "#TASKS"), [(group.group, group.assignor, size)])
-    given = settings_row(group.settings, group.assignor)
+    settings_shown = settings_row(group.settings, group.assignor)
     rows = [
-        (s.key, getattr(group.settings, s.field), "set" if s.key in given else "default")
+        (s.key, getattr(group.settings, s.field), "set" if s.key in settings_shown else "default")
         for s in SETTINGS
     ]
     units = [

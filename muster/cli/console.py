@@ -1,9 +1,9 @@
-"""See every group in the browser: a map of which member holds what, live, with reasons and history.
+"""Show every group in the browser: a live map of which member holds what, with reasons and history.
 
-It reads muster's topics `groups` and `rejected`, and the job's metrics port if --metrics names it;
-with --shadow also what Kafka says of the groups that it coordinates itself.
-It runs beside the coordinator, and any number may run. It changes nothing, except with --allow, and
-then it asks before it writes. Without --host it is reached from this machine only.
+The console reads muster's topics `groups` and `rejected`, and the job's metrics port if --metrics
+names it; with --shadow also the groups that Kafka coordinates. It is a process of its own, and any
+number of consoles may run. It changes nothing, except with --allow, and then it asks before it
+writes. Without --host, only this machine can reach it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from muster.cli.options import kafka_settings
 from muster.console.app import Options
 from muster.console.guard import LOCAL_HOSTS, Access, Passwords, networks
 from muster.console.reader import Reader
-from muster.console.server import Console, Place
+from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.console.writes import ALLOWABLE, Writes
 from muster.errors import BadInput
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a name under which browsers reach it; may be repeated; others are refused",
+        help="a host name of the console in browsers; may be repeated; other names are refused",
     )
     parser.add_argument(
         "--metrics", metavar="URL", default="", help="the job's metrics port, for the health page"
@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shadow",
         action="store_true",
-        help="show the groups that Kafka coordinates too; they are only looked at",
+        help="also show the groups that Kafka coordinates; the console only reads them",
     )
     logs.add_log_format(parser)
     access = parser.add_argument_group("who may use it")
@@ -121,9 +121,9 @@ def console_of(args: argparse.Namespace) -> Console:
         version=version("muster-kafka"),
         writes=Writes(allow, key_file(args.signing_keys)),
     )
-    place = Place(args.host, args.port, args.tls_cert, args.tls_key)
+    listen_on = ListenAddress(args.host, args.port, args.tls_cert, args.tls_key)
     store = Store(args.topic_prefix or [DEFAULT_PREFIX])
-    return Console(store, readers(clients, store, shadow=args.shadow), options, access, place)
+    return Console(store, readers(clients, store, shadow=args.shadow), options, access, listen_on)
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def _all(each: Sequence[AbstractContextManager[object]]) -> Iterator[None]:
 def readers(
     clients: ClientSettings, store: Store, *, shadow: bool
 ) -> AbstractContextManager[object]:
-    """What fills the store while it is entered: muster's topics and, if asked, Kafka's groups."""
+    """The readers that fill the store: of muster's topics and, if asked, of Kafka's groups."""
     each: list[AbstractContextManager[object]] = [Reader(clients, store)]
     if shadow:
         from muster.console.shadowed import Shadows  # needs the packages of `muster shadow`
@@ -150,7 +150,7 @@ def access_of(args: argparse.Namespace) -> Access:
     """Who may use the console.
 
     Raises:
-        BadInput: the password file cannot be read, or a network is none.
+        BadInput: the password file cannot be read, or a network is malformed.
     """
     names = {name.lower() for name in args.host_name}
     if _is_local(args.host):

@@ -213,29 +213,29 @@ def _from_line(line: str, where: str) -> Row:
         key, tab, text = line.rpartition("\t")
         return Row(key.encode() if tab else None, _bytes(text.strip(), where))
     try:
-        given = json.loads(line)
+        parsed_line = json.loads(line)
     except json.JSONDecodeError as error:
         raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
     except RecursionError:
         raise BadInput(f"{where}: nested too deep; expected 'key' and 'value'") from None
     except ValueError as error:  # a number of thousands of digits
         raise BadInput(f"{where}: not JSON ({error})") from None
-    key, value = given.get("key"), given.get("value", given.get("payload"))
+    key, value = parsed_line.get("key"), parsed_line.get("value", parsed_line.get("payload"))
     if not isinstance(key, str | None) or not isinstance(value, str | None):
         raise BadInput(f"{where}: expected 'key' and 'value' as text")
-    topic = given.get("topic", "")
+    topic = parsed_line.get("topic", "")
     return Row(
         # JSON can contain half of a surrogate pair; it becomes bytes that are not UTF-8.
         None if key is None else key.encode(errors="surrogatepass"),
         None if value is None else _bytes(value, where),
         topic if isinstance(topic, str) else "",
-        partition=_number(given.get("partition")),
-        offset=_number(given.get("offset")),
+        partition=_number(parsed_line.get("partition")),
+        offset=_number(parsed_line.get("offset")),
     )
 
 
-def _number(given: object) -> int:
-    return given if isinstance(given, int) else -1
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
 
 
 def _bytes(text: str, where: str) -> bytes:

@@ -20,7 +20,9 @@ from muster.demo.stage import Stage
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--plain", action="store_true", help="print lines (also when the output is no terminal)"
+        "--plain",
+        action="store_true",
+        help="print lines (the default if the output is not a terminal)",
     )
 
 

@@ -36,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=STUCK_S,
-        help="seconds a group may be on its way (default: %(default)s)",
+        help="seconds that a group may take to settle (default: %(default)s)",
     )
-    parser.add_argument("--quiet", action="store_true", help="leave out what is as it should be")
+    parser.add_argument("--quiet", action="store_true", help="leave out findings that are OK")
     add_format(parser)
     add_signing_keys(add_kafka(parser))
 

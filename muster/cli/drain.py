@@ -31,8 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--member", type=member_id, required=True, metavar="ID", help="see: muster groups describe"
     )
-    parser.add_argument("--cancel", action="store_true", help="let it have tasks again")
-    parser.add_argument("--wait", action="store_true", help="return when it holds nothing")
+    parser.add_argument(
+        "--cancel", action="store_true", help="undo the drain: the member may get tasks again"
+    )
+    parser.add_argument("--wait", action="store_true", help="return when the member holds no task")
     parser.add_argument(
         "--timeout-ms",
         type=int,
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
-    """Why a member is not empty yet, in words; None = it is empty.
+    """Text about why a member is not empty yet; None = it is empty.
 
     Args:
         snapshot: the group's newest.

@@ -89,15 +89,15 @@ def _refuse_unknown(published: Sequence[Generation], args: argparse.Namespace) -
             f"no task {args.task!r} in group {newest.group!r}; it has: "
             f"{there_are(args.task, units)}"
         )
-    there = {str(m.id) for m in newest.members}
-    if args.member is None or args.member in there:
+    member_ids = {str(m.id) for m in newest.members}
+    if args.member is None or args.member in member_ids:
         return
     known = any(_touches(each, args.member) for each in published)
     if not (known and args.history):
         gone = "; it was one: --history says more" if known else ""
         raise NotFound(
             f"no member {args.member!r} in group {newest.group!r}; there are: "
-            f"{there_are(args.member, there)}{gone}"
+            f"{there_are(args.member, member_ids)}{gone}"
         )
 
 
@@ -119,10 +119,12 @@ def _moves(each: Generation, args: argparse.Namespace) -> list[Move]:
 
 def _touches(each: Generation, member: str) -> bool:
     """Whether a generation moved a task from or to, gained, lost, or names (cause) the member."""
-    there = {str(m.id) for m in each.snapshot.members}
+    member_ids = {str(m.id) for m in each.snapshot.members}
     moved = any(_wanted(move, None, member) for move in each.snapshot.moves)
     cause = f" {each.snapshot.cause} ".replace(",", " ").replace(";", " ")
-    return moved or (member in there) != (member in each.members_before) or f" {member} " in cause
+    return (
+        moved or (member in member_ids) != (member in each.members_before) or f" {member} " in cause
+    )
 
 
 def _place_text(

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--group",
         action="append",
         metavar="G",
-        help="create, require, export: of these groups; G* = all that begin so; may be repeated",
+        help="create, require, export: for these groups; G* = all that begin with G; repeatable",
     )
     parser.add_argument(
         "--caller",
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=rotation.SPREAD_MS,
         metavar="N",
-        help="within this time the file reaches everybody (default: %(default)s)",
+        help="within this time the file reaches every process (default: %(default)s)",
     )
     parser.add_argument(
         "--if-due",
@@ -58,9 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compromised",
         action="store_true",
-        help="rotate: a secret is out; the old keys end as soon as the new ones sign",
+        help="rotate: a secret has leaked; the old keys end as soon as the new ones sign",
     )
-    parser.add_argument("--off", action="store_true", help="require: not any more")
+    parser.add_argument("--off", action="store_true", help="require: end the requirement")
     add_format(parser)
 
 

@@ -18,8 +18,8 @@ from muster import parallel, plugins
 from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.protocol.errors import MusterError
-from muster.simulation.lives import invented
-from muster.simulation.promises import Promises, kept
+from muster.simulation.lives import random_scenario
+from muster.simulation.promises import Promises, broken_at_end
 from muster.simulation.shrinking import shrunk
 from muster.simulation.world import World
 
@@ -101,7 +101,7 @@ def checked(raw: Row, seed: int = 0) -> Life:
     try:
         world.play(scenario)
         still_ms = world.now_ms - world.timeline.changed_ms
-        broken = [*promises.broken, *kept(world.group, world.members, still_ms)]
+        broken = [*promises.broken, *broken_at_end(world.group, world.members, still_ms)]
     except BadInput:
         raise
     except MusterError as error:
@@ -115,16 +115,16 @@ def checked(raw: Row, seed: int = 0) -> Life:
     )
 
 
-def live(seed: int, given: Mapping[str, Any] | None = None) -> Life:
+def live(seed: int, scenario: Mapping[str, Any] | None = None) -> Life:
     """Play the life of a seed."""
-    return checked(invented(seed, given), seed)
+    return checked(random_scenario(seed, scenario), seed)
 
 
 def lives(
-    seed: int, count: int, given: Mapping[str, Any] | None = None, processes: int = 1
+    seed: int, count: int, scenario: Mapping[str, Any] | None = None, processes: int = 1
 ) -> Iterator[Life]:
     """Play `count` lives, from `seed` on; their order does not depend on `processes`."""
-    one = partial(live, given=given)
+    one = partial(live, scenario=scenario)
     seeds = range(seed, seed + count)
     if processes == 1:
         yield from map(one, seeds)
@@ -209,9 +209,9 @@ def _simpler(raw: Row) -> Iterator[Row]:
                 yield less
 
 
-def smallest(life: Life, given: Mapping[str, Any] | None = None) -> str:
+def smallest(life: Life, scenario: Mapping[str, Any] | None = None) -> str:
     """The smallest scenario found that breaks a life's first broken promise, and how it does."""
-    raw = small(invented(life.seed, given), _law(life.broken[0]))
+    raw = small(random_scenario(life.seed, scenario), _law(life.broken[0]))
     return "\n".join([as_scenario(raw), *checked(raw).broken[:1]])
 
 

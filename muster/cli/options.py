@@ -124,7 +124,7 @@ def add_changes(parser: argparse.ArgumentParser) -> None:
         type=member_id,
         action="append",
         default=[],
-        help="a member that goes; repeatable",
+        help="a member to remove; repeatable",
     )
     parser.add_argument(
         "--config",
@@ -133,7 +133,7 @@ def add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting; K= puts it back to its default; repeatable",
     )
-    parser.add_argument("--assignor", metavar="A", help="another way of placing")
+    parser.add_argument("--assignor", metavar="A", help="another assignor")
 
 
 def changes(args: argparse.Namespace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Look at a group that Kafka coordinates, and at what muster would do with it. Changes nothing.
 
-Shows how the group stands (who has what, how even that is, what is read from another rack), then
+Shows the group's owners, how even its load is and what is read from another rack, then
 what muster would move and why, and what that would gain. Needs the rights to describe the groups
 and their topics; no topics of muster, no Spark. --watch goes on and prints what each rebalance of
 the group moved, beside what muster would have moved. Ctrl-C ends it.
@@ -26,10 +26,10 @@ from muster.protocol.errors import MusterError
 from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
 from muster.shadow.as_group import as_group
-from muster.shadow.look import Seen, look
+from muster.shadow.look import ShadowedGroup, read_groups
 from muster.shadow.report import Shadow, as_json, as_text, line
-from muster.shadow.standing import present, standing
-from muster.shadow.watching import Watched
+from muster.shadow.standing import figures_of, present
+from muster.shadow.watching import RebalanceTracker
 from muster.whatif import planned
 
 LOOK_EVERY_S = 1.0
@@ -45,7 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--group", metavar="G", action="append", help="a consumer group's id; repeatable"
     )
-    which.add_argument("--all", action="store_true", help="every group that may be described")
+    which.add_argument(
+        "--all", action="store_true", help="every group that this login may describe"
+    )
     parser.add_argument("--type", choices=sorted(_TYPES), help="--all: only groups of this type")
     parser.add_argument(
         "--weight",
@@ -57,14 +59,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_changes(parser)
     parser.add_argument(
-        "--watch", action="store_true", help="go on: a line for every rebalance, until Ctrl-C"
+        "--watch",
+        action="store_true",
+        help="keep reading: a line for every rebalance, until Ctrl-C",
     )
     add_format(parser)
     add_client(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look once, or go on looking."""
+    """Read the groups once, or, with --watch, again and again."""
     clients = kafka_settings(args)
     change = changes(args)
     groups = _groups(clients, args)
@@ -73,15 +77,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(groups) > 1 and (change["add"] or change["remove"]):
         raise BadInput("--add-member and --remove-member: give one --group")
-    seen = look(clients, groups, connect_url=args.connect_url)
-    for number, each in enumerate(seen):
+    shadowed = read_groups(clients, groups, connect_url=args.connect_url)
+    for number, each in enumerate(shadowed):
         shadow = _shadow(each, change, args)
         if args.format == "json":
             print(json_line(as_json(shadow)), flush=True)
         else:
             print(("\n" if number else "") + as_text(shadow), flush=True)
     if args.watch:
-        _watch(clients, seen, change, args)
+        _watch(clients, shadowed, change, args)
     return 0
 
 
@@ -98,32 +102,35 @@ def _measure(args: argparse.Namespace) -> Measure | None:
     return Measure(args.weight) if args.weight else None
 
 
-def _shadow(seen: Seen, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
-    group = as_group(seen, measure=_measure(args), assignor=change["assignor"])
-    now = standing(seen, group, present(group))
-    if not seen.description.members and not change["add"]:
-        return Shadow(seen, group, now, None, None, "the group has no members")
-    if seen.description.kind is Kind.CLASSIC and seen.description.is_rebalancing:
-        return Shadow(seen, group, now, None, None, "the group is rebalancing; ask again")
+def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
+    group = as_group(shadowed, measure=_measure(args), assignor=change["assignor"])
+    now = figures_of(shadowed, group, present(group))
+    if not shadowed.description.members and not change["add"]:
+        return Shadow(shadowed, group, now, None, None, "the group has no members")
+    if shadowed.description.kind is Kind.CLASSIC and shadowed.description.is_rebalancing:
+        return Shadow(shadowed, group, now, None, None, "the group is rebalancing; ask again")
     plan = planned(group, **{**change, "assignor": None})
     for warning in plan.pop("warnings", ()):
         print(f"muster shadow: {one_line(warning)}", file=sys.stderr)
     placement = {name: held["active"] for name, held in plan["members"].items()}
-    return Shadow(seen, group, now, plan, standing(seen, group, placement))
+    return Shadow(shadowed, group, now, plan, figures_of(shadowed, group, placement))
 
 
 def _watch(
-    clients: ClientSettings, seen: list[Seen], change: Mapping[str, Any], args: argparse.Namespace
+    clients: ClientSettings,
+    shadowed: list[ShadowedGroup],
+    change: Mapping[str, Any],
+    args: argparse.Namespace,
 ) -> None:
-    names = [each.description.group for each in seen]
-    watched = {name: Watched() for name in names}
+    names = [each.description.group for each in shadowed]
+    trackers = {name: RebalanceTracker() for name in names}
     while True:
-        for each in seen:
+        for each in shadowed:
             if not (each.description.kind is Kind.CLASSIC and each.description.is_rebalancing):
-                _note(watched[each.description.group], each, change, args)
+                _note(trackers[each.description.group], each, change, args)
         time.sleep(LOOK_EVERY_S)
         try:
-            seen = look(clients, names, measures=(), connect_url=args.connect_url)
+            shadowed = read_groups(clients, names, measures=(), connect_url=args.connect_url)
         except NotFound:
             raise
         except MusterError as error:  # a broker that is away comes back
@@ -133,11 +140,14 @@ def _watch(
 
 
 def _note(
-    watched: Watched, seen: Seen, change: Mapping[str, Any], args: argparse.Namespace
+    tracker: RebalanceTracker,
+    shadowed: ShadowedGroup,
+    change: Mapping[str, Any],
+    args: argparse.Namespace,
 ) -> None:
-    before = watched.before
-    group = as_group(seen, assignor=change["assignor"])
-    event = watched.take(group)
+    before = tracker.before
+    group = as_group(shadowed, assignor=change["assignor"])
+    event = tracker.take(group)
     if event is None or before is None:
         return
     event["muster_moves"] = _moves(before, group, change)

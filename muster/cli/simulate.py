@@ -21,7 +21,7 @@ from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.output import table
 from muster.protocol.ids import Role
-from muster.simulation.lives import invented
+from muster.simulation.lives import random_scenario
 from muster.simulation.timeline import Entry
 from muster.simulation.world import World
 
@@ -38,15 +38,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="N",
-        help="invent members and what happens from this number, for the scenario's group if there"
+        help="make random members and events from this number, for the scenario's group if there"
         " is one",
     )
     parser.add_argument(
         "--lives",
         type=_number,
         metavar="N",
-        help="play so many invented lives, from --seed (default 1) on, and tell which of them break"
-        " what a group promises; the first is made small and printed as a scenario",
+        help="play so many random lives, from --seed (default 1) on, and report those that break"
+        " a promise of every group; the first is shrunk and printed as a scenario",
     )
     parser.add_argument(
         "--processes",
@@ -76,17 +76,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _live(args: argparse.Namespace) -> int:
     """Play many lives; print every one that broke a promise, and shrink the first."""
-    given: Any = None if args.scenario is None else load(args.scenario)
-    if given is not None:
-        parse_scenario(given)  # complains about what was given, not about what is invented
+    scenario: Any = None if args.scenario is None else load(args.scenario)
+    if scenario is not None:
+        parse_scenario(scenario)  # complains about what was given, not about what is invented
     tally = lives.Tally()
     seed = 1 if args.seed is None else args.seed
-    for life in lives.lives(seed, args.lives, given, args.processes):
+    for life in lives.lives(seed, args.lives, scenario, args.processes):
         tally.add(life)
         if life.broken:
             print(life, flush=True)
     if tally.broken:
-        print(lives.smallest(tally.broken[0], given))
+        print(lives.smallest(tally.broken[0], scenario))
     print(tally)
     return BROKEN if tally.broken else DONE
 
@@ -105,7 +105,7 @@ def play(raw: object, seed: int | None = None) -> World:
     if seed is not None:
         if raw is not None:
             parse_scenario(raw)  # complains about what was given, not about what is invented
-        raw = invented(seed, cast("dict[str, Any] | None", raw))
+        raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
     world = World(lookup=plugins.get)
     try:

@@ -63,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Create and check."""
     for option in ("partitions", "members"):
-        if (given := getattr(args, option)) is not None and given < 1:
-            raise BadInput(f"--{option} {given}: expected 1 or more")
+        if (number := getattr(args, option)) is not None and number < 1:
+            raise BadInput(f"--{option} {number}: expected 1 or more")
     if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
         raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
     settings, grants = kafka_settings(args), grants_wanted(args)
@@ -122,7 +122,7 @@ def _add_acls(parser: argparse.ArgumentParser) -> None:
             f"--governed-{what}", action="append", default=[], metavar="NAME", help=meaning
         )
     group.add_argument(
-        "--dry-run", action="store_true", help="print what would be made; Kafka is not asked"
+        "--dry-run", action="store_true", help="print what would be created, without asking Kafka"
     )
 
 
@@ -132,25 +132,25 @@ def grants_wanted(args: argparse.Namespace) -> list[Grant]:
     Raises:
         BadInput: principals without --acls, --acls without principals, or a malformed principal.
     """
-    given = {role: getattr(args, f"{role}_principal") for role in Role}
-    if args.acls != any(given.values()):
+    principals_by_role = {role: getattr(args, f"{role}_principal") for role in Role}
+    if args.acls != any(principals_by_role.values()):
         raise BadInput("--acls and --ROLE-principal User:NAME belong together")
-    for role, principals in given.items():
+    for role, principals in principals_by_role.items():
         for each in principals:
             if not _PRINCIPAL.fullmatch(each):
                 raise BadInput(f"--{role}-principal {each!r}: expected TYPE:NAME, as in User:ann")
     grants = [
         Grant(principal, acl)
-        for role, principals in given.items()
+        for role, principals in principals_by_role.items()
         for principal in principals
         for acl in acls_of(role, args.topic_prefix)
     ]
     of_groups = (args.governed_group, args.governed_topic, args.governed_config_topic)
-    if any(of_groups) and not given[Role.GOVERNOR]:
+    if any(of_groups) and not principals_by_role[Role.GOVERNOR]:
         raise BadInput("--governed-… belongs to a --governor-principal User:NAME")
     grants += [
         Grant(principal, acl)
-        for principal in given[Role.GOVERNOR]
+        for principal in principals_by_role[Role.GOVERNOR]
         for acl in governed_acls(*of_groups)
     ]
     return list(dict.fromkeys(grants))

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-from types import FrameType
 
 from muster import logs
 from muster.cli.options import add_kafka, kafka_settings, key_values
+from muster.cli.stop_signals import run_until_stopped
 from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.signing.keyring import add_signing_keys
@@ -81,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log", metavar="FILE", help="append each start and stop of a task, one JSON object a line"
     )
-    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    parser.add_argument("--quiet", action="store_true", help="log only warnings and errors")
     logs.add_log_format(parser)
     add_signing_keys(add_kafka(parser))
 
@@ -130,23 +129,12 @@ def spoken(best: str | None) -> tuple[str, ...] | None:
     return None if best is None else CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
 
 
-class _Told(Exception):
-    """A signal asked the worker to stop."""
-
-
 def _work(worker: Worker, close_s: float) -> None:
-    def on_signal(_: int, __: FrameType | None) -> None:
-        raise _Told
-
-    stops = (signal.SIGTERM, signal.SIGINT)
-    for signum in stops:
-        signal.signal(signum, on_signal)
-    try:
+    def work() -> None:
         worker.start()
         worker.wait()
-    except _Told:
-        for signum in stops:
-            signal.signal(signum, signal.SIG_DFL)  # a second one ends it; the guard stops tasks
+
+    if run_until_stopped(work):  # a second signal ends the worker; then the guard stops the tasks
         worker.close(close_s)
     if worker.error is not None:
         raise worker.error

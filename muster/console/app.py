@@ -1,6 +1,6 @@
-"""The web app: pages, JSON for them, two streams of events, and two writes.
+"""The web app: its pages, their JSON, two streams of events, and two requests that write.
 
-Groups are named in the query and not in the path, because a group's id may hold any character.
+A request names its group in the query, because a group id may contain any character.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from muster.console import health, live
 from muster.console.frames import text
 from muster.console.guard import USER, Access, Guard
 from muster.console.history import History, Moment
-from muster.console.live import FleetStream, GroupStream, Hub, Shown
+from muster.console.live import FleetStream, GroupStream, Hub, SharedViews
 from muster.console.plans import plan_json, question
 from muster.console.store import GroupKey, Store
-from muster.console.why import Why, generation_with_moves, task_json
+from muster.console.why import Explainer, generation_with_moves, task_json
 from muster.console.writes import Writes
 from muster.doctor.examine import examine
 from muster.doctor.finding import Finding
@@ -53,11 +53,11 @@ DOCTOR_STUCK_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the console was started with.
+    """How the console was started.
 
     Attributes:
         clients: how to reach Kafka.
-        metrics: URL of the job's metrics port; empty = not asked.
+        metrics: URL of the job's metrics port; empty = none.
         version: muster's version.
         writes: what pages may write.
     """
@@ -125,7 +125,7 @@ class _Pages:
         self._store = store
         self._options = options
         self._access = access
-        self._shown = Shown(store)
+        self._views = SharedViews(store)
         self._hub = Hub(store)
         self._one_plan = anyio.Semaphore(1)
         self._one_doctor = anyio.Semaphore(1)
@@ -174,7 +174,7 @@ class _Pages:
         return page
 
     async def health(self, request: Request) -> Response:
-        """What is wrong, and how the job is."""
+        """The health page."""
         return self._page(request, "health.html", here="health")
 
     async def livez(self, _: Request) -> Response:
@@ -184,14 +184,14 @@ class _Pages:
     # ------------------------------------------------------------------------------ streams
 
     async def fleet_events(self, _: Request) -> Response:
-        """News of all groups."""
-        stream = FleetStream(self._shown)
+        """The stream of changes of all groups."""
+        stream = FleetStream(self._views)
         return self._stream(live.events(self._hub, None, stream.message, live.FLEET_PAUSE_S))
 
     async def group_events(self, request: Request) -> Response:
-        """News of one group."""
+        """The stream of changes of one group."""
         key = self._key(request)
-        stream = GroupStream(self._shown, key)
+        stream = GroupStream(self._views, key)
         return self._stream(
             live.events(self._hub, key, stream.message, live.PAUSE_S, lambda: stream.counts)
         )
@@ -209,18 +209,18 @@ class _Pages:
 
         def answer() -> Json:
             key, history, moment = self._moment(request)
-            made = self._shown.frame(key, moment)
+            made = self._views.frame(key, moment)
             snapshot = history.snapshot(moment)
-            # As it was: the sentences count from the next record, or from now.
+            # Ages in the notes count up to now for the newest moment, else up to the moment.
             later = history.moment(moment.number + 1)
             now_ms = wall_ms() if later is None else moment.at_ms
-            notes = Why(snapshot, moment.pending, now_ms).notes()
+            notes = Explainer(snapshot, moment.pending, now_ms).notes()
             return {} if made is None else {**made.whole, "notes": notes}
 
         return JSONResponse(await run_in_threadpool(answer))
 
     async def why(self, request: Request) -> Response:
-        """All that is known about a task."""
+        """The facts about a task."""
 
         def answer() -> Json:
             _, history, moment = self._moment(request)
@@ -248,7 +248,7 @@ class _Pages:
         return JSONResponse(await run_in_threadpool(answer))
 
     async def plan(self, request: Request) -> Response:
-        """What if: the answer of `muster plan`, drawn on the map."""
+        """A what-if: the answer of `muster plan`, drawn on the map."""
         asked = question(request.query_params.multi_items())
 
         def answer() -> Json:
@@ -261,10 +261,10 @@ class _Pages:
             return JSONResponse(await run_in_threadpool(answer))
 
     async def health_json(self, _: Request) -> Response:
-        """Findings, figures of the job, dead letters; from what the console has read anyway."""
+        """Findings, figures of the job, and dead letters, from what the console has read."""
 
         def answer() -> Json:
-            findings = self._shown.findings()
+            findings = self._views.findings()
             return {
                 "findings": {prefix: _as_json(all_) for prefix, all_ in findings.items()},
                 "letters": {
@@ -273,7 +273,7 @@ class _Pages:
                 },
                 "job": self._job(),
                 "held_bytes": self._store.held_bytes,
-                **self._shown.status(),
+                **self._views.status(),
             }
 
         return JSONResponse(await run_in_threadpool(answer))
@@ -284,8 +284,8 @@ class _Pages:
         try:
             return health.figures(health.fetch(self._options.metrics))
         except (OSError, ValueError) as error:
-            said = text(str(getattr(error, "reason", error)), 300)
-            return {"fault": f"the job's metrics port does not answer: {said}"}
+            reason = text(str(getattr(error, "reason", error)), 300)
+            return {"fault": f"the job's metrics port does not answer: {reason}"}
 
     async def doctor_json(self, _: Request) -> Response:
         """`muster doctor`, which reads more topics than the console does."""
@@ -319,10 +319,10 @@ class _Pages:
         history = self._store.history(key)
         if history is None or history.newest is None:
             raise NotFound(f"no group {text(key.group)!r}")
-        said = await run_in_threadpool(
+        message = await run_in_threadpool(
             write, self._options.clients, key, history.newest, bytes(body), request.scope[USER]
         )
-        return JSONResponse({"said": text(said, 1_000)})
+        return JSONResponse({"said": text(message, 1_000)})
 
     # ------------------------------------------------------------------------------ requests
 

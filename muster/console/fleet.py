@@ -1,4 +1,4 @@
-"""The list of groups: one row each, with what is wrong with it in the doctor's words."""
+"""The list of groups: one row each, with the doctor's findings on the group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from muster.protocol.records import GroupSnapshot
 Json: TypeAlias = dict[str, Any]
 HOUR_MS = 3_600_000
 STUCK_MS = 300_000
-"""How long a group may be on its way before that is a finding; as `muster doctor`."""
+"""A group that has not settled for this long gets a finding, as in `muster doctor`."""
 
 
 def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
-    """What the doctor can judge about groups and dead letters without reading any more topics."""
+    """The facts about groups and dead letters that the console has, for the doctor's checks."""
     groups: dict[Any, tuple[GroupSnapshot, int]] = {}
     holdups = {}
     for key, history in store.histories():

@@ -6,11 +6,11 @@ Both are JSON of the same shape, which `static/state.js` applies:
 head     fields of the group, each replaced when it differs
 members  slot → row (`MEMBER`), null = gone
 tasks    rows [task index, holder, target, destination, revoking]; slots, -1 = no member
-copies   "task:slot" → [role, state, lag, fill], null = gone
+copies   "task:slot" → [role, state (`CopyState`), lag, fill], null = gone
 ======== ==========================================================================================
 
-A whole frame begins with ``"whole": true``; the reader then forgets what it had. Names come from
-members and are hostile: they are cut and escaped here, and the page only ever writes them as text.
+A whole frame begins with ``"whole": true`` and replaces all that the page has. Names come from
+members and may be hostile: this module cuts and escapes them, and the page writes them as text.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tasks import Connector, IntArray, TaskTable
+from muster.published.copies import CopyState, copies_of
 from muster.state.printable import cut
 
 Json: TypeAlias = dict[str, Any]
@@ -36,13 +37,11 @@ MEMBER = (
     *("id", "rack", "capacity", "state", "draining", "away", "instance", "epoch", "joined_ms"),
 )
 """The columns of a member's row."""
-KEPT, RESTORING, READY, LEAVING = range(4)
-"""States of a copy."""
 
 
 @lru_cache(maxsize=65_536)
 def text(value: str | None, chars_max: int = NAME_CHARS_MAX) -> str:
-    """A name from outside, cut and escaped."""
+    """A name that a member or operator chose, cut and escaped."""
     return "" if value is None else cut(value, chars_max)
 
 
@@ -99,8 +98,8 @@ def frame_of(
     Args:
         snapshot: the record.
         at_ms: when it was written, epoch milliseconds.
-        peaks: (task, slot) → largest lag that its learner had; how full it is drawn follows.
-        number: of the moment; -1 = it is none.
+        peaks: (task, slot) → largest lag of its learner; the drawn progress is relative to it.
+        number: number of the moment; -1 = the record is no moment of a history.
         is_shadowed: Kafka coordinates the group.
     """
     s = snapshot
@@ -124,10 +123,10 @@ def frame_of(
 
 
 def kind_of(snapshot: GroupSnapshot, *, is_shadowed: bool = False) -> str:
-    """What coordinates a group's members.
+    """What coordinates a group.
 
-    ``shadowed``: Kafka, and muster only looks at it (`shadowed.py`). ``governed``: Kafka's protocol
-    with `muster adopt` as its leader; its members carry a tag that says so. ``native``: muster.
+    ``native``: muster. ``governed``: Kafka, with `muster adopt` as the group's leader; its members
+    have the tag `GOVERNED`. ``shadowed``: Kafka; muster only reads the group (`shadowed.py`).
     """
     if is_shadowed:
         return "shadowed"
@@ -146,7 +145,7 @@ def units_of(snapshot: GroupSnapshot) -> list[list[Any]]:
 
 
 def member_row(member: MemberEntry) -> list[Any]:
-    """A member as `MEMBER` says."""
+    """A member as a row with the columns `MEMBER`."""
     state = "" if member.state is MemberState.STABLE else member.state.value
     return [
         text(member.id),
@@ -164,25 +163,16 @@ def member_row(member: MemberEntry) -> list[Any]:
 def _copies(
     s: GroupSnapshot, peaks: dict[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[Any]]:
-    lags = {(t, slot): offsets for t, slot, offsets in s.lags.tolist()} if len(s.lags) else {}
-    ready = set(map(tuple, s.ready.tolist())) if len(s.ready) else set()
     copies: dict[tuple[int, int], list[Any]] = {}
-    for role, pairs, leaving, calm in (
-        (Role.STANDBY, s.standby, s.standby_revoking, KEPT),
-        (Role.LEARNER, s.learner, s.learner_revoking, RESTORING),
-    ):
-        going = set(map(tuple, leaving.tolist())) if len(leaving) else set()
-        for pair in map(tuple, pairs.tolist()):
-            state = LEAVING if pair in going else READY if pair in ready else calm
-            lag = lags.get(pair)
-            fill = _fill(state, lag, peaks.get(pair)) if role is Role.LEARNER else None
-            copies[pair] = [int(role), state, lag, fill]
+    for role, task, slot, state, lag in copies_of(s):
+        fill = _fill(state, lag, peaks.get((task, slot))) if role is Role.LEARNER else None
+        copies[task, slot] = [int(role), int(state), lag, fill]
     return copies
 
 
-def _fill(state: int, lag: int | None, peak: int | None) -> float | None:
+def _fill(state: CopyState, lag: int | None, peak: int | None) -> float | None:
     """How much of its first lag a learner has read, 0 to 1; None = it has reported no lag."""
-    if state == READY or lag == 0:
+    if state is CopyState.READY or lag == 0:
         return 1.0
     if lag is None or not peak:
         return None
@@ -190,7 +180,7 @@ def _fill(state: int, lag: int | None, peak: int | None) -> float | None:
 
 
 def delta(old: Frame | None, new: Frame) -> Json:
-    """What differs, in the shape of a frame; the whole frame if the tasks are other ones."""
+    """What differs, in the shape of a frame; the whole frame if the group's units differ."""
     if old is None or old.head["units"] != new.head["units"]:
         return new.whole
     changed: Json = {}

@@ -1,10 +1,10 @@
-"""Who may see the page, and which requests may write: in front of every route.
+"""Checks each request before the app: who may see the console, and which requests may write.
 
-* The ``Host`` of a request must be one of ours. A page of another site could otherwise give its own
-  name our address (DNS rebinding), and read what only this machine may read.
-* People are known by a password file, or by a header that a reverse proxy sets.
-* A request that writes must come from a page of ours: its origin is compared, its body is JSON, and
-  it carries a token that only a page of ours can read.
+* The ``Host`` of a request must be a name of this console. Otherwise a page of another site could
+  give its own name this console's address (DNS rebinding) and read what only this machine may read.
+* A password file, or a header that a reverse proxy sets, identifies users.
+* A request that writes must come from a page of this console: its origin matches, its body is JSON,
+  and it carries a token that only such a page can read.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ class Passwords:
         try:
             self._refresh()
         except BadInput:
-            return None  # a file that is being written, or is wrong now: let no one in
+            return None  # the file is being written, or is malformed: refuse everyone
         if not colon:
             return None
         proof = hmac.digest(self._salt, f"{name}:{password}".encode(), hashlib.sha256)
         if proof in self._known:  # bcrypt is slow on purpose, and a page makes many requests
             return name
         # An unknown name takes as long as a wrong password.
-        hashed = self._hashes.get(name, _NO_ONE)
+        hashed = self._hashes.get(name, _UNKNOWN_USER_HASH)
         if not bcrypt.checkpw(password.encode()[:72], hashed) or name not in self._hashes:
             return None
         if len(self._known) >= KNOWN_MAX:
@@ -115,7 +115,7 @@ class Passwords:
         return name
 
 
-_NO_ONE = bcrypt.hashpw(secrets.token_bytes(16).hex().encode(), bcrypt.gensalt(10))
+_UNKNOWN_USER_HASH = bcrypt.hashpw(secrets.token_bytes(16).hex().encode(), bcrypt.gensalt(10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ class Access:
     """Who may use the console.
 
     Attributes:
-        hosts: names under which it is reached, without port; empty = any.
-        passwords: of a file; None = no passwords.
+        hosts: host names of the console, without port; empty = any.
+        passwords: the password file; None = no passwords.
         proxy_header: header in which a reverse proxy names the user; empty = none.
-        proxies: networks from which that header is believed.
-        secret: from which tokens are made.
+        proxies: networks from which that header is trusted.
+        secret: the key of the tokens.
     """
 
     hosts: frozenset[str] = frozenset(LOCAL_HOSTS)
@@ -137,20 +137,20 @@ class Access:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
     def token(self, user: str) -> str:
-        """What a page of this user repeats when it writes."""
+        """The token that a page of this user sends with each write."""
         return hmac.new(self.secret, user.encode(), hashlib.sha256).hexdigest()
 
     def is_ours(self, host: str) -> bool:
-        """Whether the ``Host`` of a request is a name of ours."""
+        """Whether the ``Host`` of a request names this console."""
         name = host.rpartition(":")[0] if _has_port(host) else host
         return not self.hosts or name.lower() in self.hosts
 
     def user(self, headers: Headers, peer: str) -> str | None:
-        """The user of a request; None = it must not be answered.
+        """The user of a request; None = the request is refused.
 
         Args:
-            headers: of the request.
-            peer: address it comes from.
+            headers: headers of the request.
+            peer: address that the request comes from.
         """
         if self.proxy_header:
             named = headers.get(self.proxy_header, "")
@@ -167,7 +167,7 @@ class Access:
         return any(address in network for network in self.proxies)
 
     def write_fault(self, headers: Headers, user: str, scheme: str) -> str:
-        """Why a request must not write, in words; empty = it may."""
+        """Why a request must not write; empty = it may."""
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return "expected JSON"
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
@@ -187,7 +187,7 @@ def networks(texts: Iterable[str]) -> tuple[ipaddress.IPv4Network | ipaddress.IP
     """Networks from their texts.
 
     Raises:
-        BadInput: one is none.
+        BadInput: one of them is not a network.
     """
     try:
         return tuple(ipaddress.ip_network(text, strict=False) for text in texts)

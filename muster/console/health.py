@@ -32,7 +32,7 @@ GAUGES = {
 }
 TIMES = {
     "muster_event_to_assignment_seconds": "from an event to its assignment",
-    "muster_canary_seconds": "from an event of the job's own to its answer",
+    "muster_canary_seconds": "from the job's test event to its answer",
     "muster_task_ownerless_seconds": "how long a task had no owner",
 }
 
@@ -44,7 +44,7 @@ def fetch(url: str) -> str:
     """The job's metrics page.
 
     Raises:
-        OSError, ValueError: it does not answer, or the URL is none of HTTP.
+        OSError, ValueError: it does not answer, or the URL is not an HTTP URL.
     """
     base = url if "://" in url else f"http://{url}"
     if not base.startswith(("http://", "https://")):
@@ -77,11 +77,11 @@ def figures(page: str) -> Json:
         if key in GAUGES:
             gauges[key] = value
     return {
-        "gauges": [[said, gauges[key]] for key, said in GAUGES.items() if key in gauges],
+        "gauges": [[meaning, gauges[key]] for key, meaning in GAUGES.items() if key in gauges],
         "times": [
-            {"what": said, "count": int(max(buckets[name].values(), default=0))}
+            {"what": meaning, "count": int(max(buckets[name].values(), default=0))}
             | {f"p{q}": quantile(buckets[name], q / 100) for q in QUANTILES}
-            for name, said in TIMES.items()
+            for name, meaning in TIMES.items()
         ],
     }
 
@@ -94,7 +94,7 @@ def quantile(counts: dict[float, float], share: float) -> float | None:
         share: 0 to 1.
 
     Returns:
-        None = no values; the largest finite bound if it lies beyond all of them.
+        None = no values. A quantile beyond the largest finite bound is that bound.
     """
     bounds = sorted(counts)
     if not bounds or counts[bounds[-1]] == 0:
@@ -135,14 +135,14 @@ def _letter(letter: Letter, prefix: str) -> Json:
 
 
 def _event(letter: Letter, prefix: str) -> str:
-    """The event as JSON; bytes that are no event in hexadecimal."""
+    """The event as JSON; bytes that cannot be decoded in hexadecimal."""
     record = letter.record
     kind = kind_of(record.origin.topic, prefix)
     if kind in INPUTS:
         try:
             event = decode(kind, record.key, record.value, record.origin)
-            said = json.dumps(as_json(event), ensure_ascii=False, default=str)
-            return text(f"{type(event).__name__} {said}", VALUE_CHARS_MAX)
+            text_of_event = json.dumps(as_json(event), ensure_ascii=False, default=str)
+            return text(f"{type(event).__name__} {text_of_event}", VALUE_CHARS_MAX)
         except DecodeError:
             pass
     return text(f"no event, {len(record.value)} bytes: {record.value[:200].hex()}", 600)

@@ -1,8 +1,7 @@
 """The history of one group: its published records, and its generations with their figures.
 
-Every record of ``<prefix>.groups`` is the whole public state of the group at its time, and
-`muster replay` folds the events to the same bytes. So to show the group as it was, it is enough to
-keep the records. Old ones are kept as bytes, and only the newest one is kept decoded.
+Every record of ``<prefix>.groups`` is the whole public state of the group at its time, so the
+console keeps these records to show the group as it was. It keeps only the newest one decoded.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class Round:
-    """A generation and what came of it. Times are epoch milliseconds.
+    """A generation and its figures. Times are epoch milliseconds.
 
     Attributes:
         generation: its number.
         at_ms: when its first record was written.
-        cause: what made it.
+        cause: which member or setting changed.
         moves: how many tasks and copies it moves.
         moved: how many actives went from one member to another.
         members: how many members the group had.
@@ -114,10 +113,11 @@ class History:
         self._next = 0
 
     def take(self, record: GroupSnapshot, at_ms: int, value: bytes) -> bool:
-        """Absorb the next record; return whether it is news.
+        """Add the next record; return whether it changed the history.
 
-        A record of a lower generation is of a superseded coordinator, and is left out. So is one
-        that is older than the newest: after partitions were added, a group's records lie in two.
+        A record of a lower generation is left out: a superseded coordinator wrote it. A record that
+        is older than the newest is left out too: after partitions were added to the topic, a
+        group's records lie in two of them.
         """
         before = self.newest
         if before is not None and self.moments:
@@ -169,14 +169,14 @@ class History:
                 self.peaks[task, slot] = max(offsets, self.peaks.get((task, slot), 0))
 
     def drop_oldest(self) -> None:
-        """Forget the oldest record, and the generations of which none is left."""
+        """Drop the oldest record, and the generations that have no record left."""
         gone = self.moments.popleft()
         self.held_bytes -= len(gone.value)
         while self.rounds and self.moments and self.rounds[0].last < self.moments[0].number:
             self.rounds.popleft()
 
     def forget(self) -> None:
-        """The group is gone: a tombstone was written for it."""
+        """Drop everything, because the group has a tombstone."""
         self.newest = self._latest = None
         self.moments.clear()
         self.rounds.clear()

@@ -1,7 +1,7 @@
 """Streams of server-sent events: what changed in a group, or in the list of groups.
 
-A page gets the newest state when it can take it. While a slow browser takes in one message, later
-records are only noted; the next message says what differs from the last one sent. So the reader
+Each message says what differs from the previous message. While a slow browser receives one, later
+records only mark the group as changed, and the next message has the newest state. So the reader
 never waits for a page, and a page costs at most one message of memory.
 """
 
@@ -21,7 +21,7 @@ from muster.console.fleet import findings, rows
 from muster.console.frames import Frame, delta, frame
 from muster.console.history import Moment
 from muster.console.store import GroupKey, Store
-from muster.console.why import Why, round_json
+from muster.console.why import Explainer, round_json
 from muster.doctor.finding import Finding
 from muster.output import wall_ms
 
@@ -30,7 +30,7 @@ PAUSE_S = 0.05
 """Least time between two messages to a page of a group."""
 FLEET_PAUSE_S = 1.0
 COUNTS_S = 1.0
-"""How often sentences that count seconds are said again."""
+"""How often sentences that count seconds are sent again."""
 KEEP_ALIVE_S = 15.0
 STREAMS_MAX = 500
 FRAMES_MAX = 64
@@ -39,10 +39,10 @@ MOMENTS_SHOWN = 1_500
 
 
 class Hub:
-    """Wakes the pages of a group when a record of it was read.
+    """Wakes the pages of a group, in the event loop, when the store gets a record of it.
 
     Args:
-        store: its records; each wakes the pages, in the event loop.
+        store: the groups.
     """
 
     def __init__(self, store: Store) -> None:
@@ -74,7 +74,7 @@ class Hub:
 
     @contextmanager
     def watch(self, key: GroupKey | None) -> Iterator[asyncio.Event]:
-        """An event that is set after news of a group; None = of any group."""
+        """An event that is set when a group has changed; None = any group."""
         self._loop = asyncio.get_running_loop()
         event = asyncio.Event()
         self._waiting.setdefault(key, set()).add(event)
@@ -88,8 +88,8 @@ class Hub:
                 del self._waiting[key]
 
 
-class Shown:
-    """What pages share, so that ten pages of a group cost little more than one.
+class SharedViews:
+    """Frames and rows that pages share, so that ten pages of a group cost little more than one.
 
     Args:
         store: the groups.
@@ -125,17 +125,17 @@ class Shown:
     def fleet(self) -> dict[str, Json]:
         """The rows of all groups, computed at most once a second."""
         with self._lock:
-            news, at_s, known = self._fleet
+            changes, at_s, known = self._fleet
             now_s = time.monotonic()
-            if now_s - at_s < FLEET_PAUSE_S or (news == self.store.news and now_s - at_s < 5):
+            if now_s - at_s < FLEET_PAUSE_S or (changes == self.store.changes and now_s - at_s < 5):
                 return known
-            news = self.store.news
+            changes = self.store.changes
             made = rows(self.store, self.findings(), wall_ms())
-            self._fleet = (news, now_s, made)
+            self._fleet = (changes, now_s, made)
             return made
 
     def status(self) -> Json:
-        """How the console itself is: {"caught_up", "fault", "groups", "skipped"}."""
+        """The console's own state: {"caught_up", "fault", "skipped"}."""
         store = self.store
         return {
             "caught_up": store.caught_up,
@@ -145,15 +145,15 @@ class Shown:
 
 
 class GroupStream:
-    """What one page of one group has been sent.
+    """The messages to one page of one group.
 
     Args:
-        shown: what pages share.
+        views: frames that pages share.
         key: the group.
     """
 
-    def __init__(self, shown: Shown, key: GroupKey) -> None:
-        self._shown = shown
+    def __init__(self, views: SharedViews, key: GroupKey) -> None:
+        self._views = views
         self._key = key
         self._frame: Frame | None = None
         self._extra: Json = {}
@@ -162,29 +162,29 @@ class GroupStream:
         self.counts = False
 
     def message(self) -> str | None:
-        """What differs from what was sent before, as JSON; None = nothing."""
-        history = self._shown.store.history(self._key)
+        """What differs from the previous message, as JSON; None = nothing."""
+        history = self._views.store.history(self._key)
         moment = None if history is None or not history.moments else history.moments[-1]
-        made = None if moment is None else self._shown.frame(self._key, moment)
+        made = None if moment is None else self._views.frame(self._key, moment)
         if history is None or moment is None or made is None:
-            return self._differs({"gone": True, **self._shown.status()}, {})
+            return self._changes_json({"gone": True, **self._views.status()}, {})
         changed = {} if made is self._frame else delta(self._frame, made)
         if changed.get("whole"):
             self._rounds, self._moment = {}, -1
         self._frame = made
         changed |= self._timeline(history, moment)
-        notes = Why(history.snapshot(moment), moment.pending, wall_ms()).notes()
+        notes = Explainer(history.snapshot(moment), moment.pending, wall_ms()).notes()
         self.counts = bool(notes)
-        return self._differs({"gone": False, "notes": notes, **self._shown.status()}, changed)
+        return self._changes_json({"gone": False, "notes": notes, **self._views.status()}, changed)
 
-    def _differs(self, extra: Json, changed: Json) -> str | None:
+    def _changes_json(self, extra: Json, changed: Json) -> str | None:
         changed |= {k: v for k, v in extra.items() if self._extra.get(k, _NEVER) != v}
         self._extra = extra
         return json.dumps(changed, separators=(",", ":")) if changed else None
 
     def _timeline(self, history: Any, moment: Moment) -> Json:  # noqa: ANN401  a History
         """Moments and generations that are new or changed."""
-        with self._shown.store.lock:
+        with self._views.store.lock:
             rounds = list(history.rounds)[-ROUNDS_SHOWN:]
             moments = [
                 [m.number, m.at_ms, m.generation]
@@ -208,20 +208,20 @@ _NEVER = object()
 
 
 class FleetStream:
-    """What one page of the list has been sent.
+    """The messages to one page of the list of groups.
 
     Args:
-        shown: what pages share.
+        views: rows that pages share.
     """
 
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
+    def __init__(self, views: SharedViews) -> None:
+        self._views = views
         self._rows: dict[str, Json] = {}
         self._status: Json = {}
 
     def message(self) -> str | None:
-        """Rows that differ, and null for those that are gone, as JSON; None = nothing differs."""
-        made, status = self._shown.fleet(), self._shown.status()
+        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs."""
+        made, status = self._views.fleet(), self._views.status()
         changed: Json = dict.fromkeys(self._rows.keys() - made.keys())
         changed |= {key: row for key, row in made.items() if self._rows.get(key) != row}
         message: Json = {"rows": changed} if changed else {}
@@ -240,21 +240,21 @@ async def events(
     """The text of one stream, until the page is closed.
 
     Args:
-        hub: says when there are news.
-        key: the group; None = all.
-        message: what to send next; called in a thread.
+        hub: wakes the stream when a group has changed.
+        key: the group; None = all groups.
+        message: returns the next message; called in a thread.
         pause_s: least time between two messages.
-        counts: whether to look again every second, because something shown counts seconds.
+        counts: whether to send again every second, because a shown sentence counts seconds.
     """
     with hub.watch(key) as event:
         yield "retry: 1500\n\n"
         quiet_since = time.monotonic()
         while True:
             event.clear()
-            said = await run_in_threadpool(message)
-            if said is not None:
+            payload = await run_in_threadpool(message)
+            if payload is not None:
                 quiet_since = time.monotonic()
-                yield f"data: {said}\n\n"
+                yield f"data: {payload}\n\n"
             elif time.monotonic() - quiet_since > KEEP_ALIVE_S:
                 quiet_since = time.monotonic()
                 yield ": nothing new\n\n"

@@ -1,4 +1,4 @@
-"""What if, for the page: the plan of `muster plan`, drawn on the group's map."""
+"""Answers the page's what-if questions: the plan of `muster plan`, drawn on the group's map."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Json: TypeAlias = dict[str, Any]
 ADD_MAX = 200
 """Most members that may be added at once."""
 ADDED_SLOT = 1_000_000_000
-"""Slots of added members begin here; no group comes so far."""
+"""First slot of added members; no group has so many slots."""
 MOVES_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person asks: members that go, members that come, settings that change.
+    """A what-if question: members to remove or add, and settings to change.
 
     Attributes:
         remove: ids of members.
         add: members, as in a problem file of `muster assign`.
-        capacity: member id → another capacity.
+        capacity: member id → its new capacity.
         config: settings by Kafka's name.
-        weights: unit → another weight of each of its tasks.
-        assignor: another one; None = the group's.
-        tasks: the group's whole new list of tasks, as in a problem file; None = as it is.
+        weights: unit → new weight of each of its tasks.
+        assignor: the new assignor; None = the group's.
+        tasks: the group's new list of tasks, as in a problem file; None = unchanged.
     """
 
     remove: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def _member(value: str) -> Json:
 def plan_of(snapshot: GroupSnapshot, asked: Question) -> Json:
     """The output of `muster plan` for the same change.
 
-    A member with another capacity is one that goes and joins again with what it holds.
+    A member with a new capacity leaves and joins again with the tasks that it holds.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
@@ -172,7 +172,7 @@ def _rejoining(snapshot: GroupSnapshot, name: str, capacity: int) -> Json:
 
 
 def weighed(snapshot: GroupSnapshot, asked: Question) -> Question:
-    """The question with its other weights written into the list of tasks.
+    """The question with its new weights written into the list of tasks.
 
     Raises:
         BadInput: the group has no such unit.
@@ -207,7 +207,7 @@ def plan_json(
     lines = commands(snapshot.group, asked, is_shadowed=is_shadowed)
     if asked.weights and snapshot.sources:
         lines = lines[:1]
-        warnings.append("topics of Kafka have their weights where the group's config declares them")
+        warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {
         "moves": [_shown(move) for move in moves[:MOVES_SHOWN]],
         "left_out": max(len(moves) - MOVES_SHOWN, 0),
@@ -227,9 +227,9 @@ def _shown(move: Json) -> Json:
 
 
 def overlay(snapshot: GroupSnapshot, asked: Question, plan: Json, at_ms: int) -> Frame:
-    """The group as it is, with every task on its way to where the plan puts it.
+    """The group's frame with the plan as its target.
 
-    Added members have columns of their own; members that go are shown as draining.
+    Added members have columns of their own; removed members are shown as draining.
     """
     base = frame_of(snapshot, at_ms, {})
     slot = {str(m.id): m.slot for m in snapshot.members}
@@ -274,9 +274,9 @@ def _tasks(snapshot: GroupSnapshot, asked: Question) -> tuple[TaskTable, IntArra
 
 
 def commands(group: str, asked: Question, *, is_shadowed: bool = False) -> list[str]:
-    """The commands that show the same plan, and those that do it.
+    """The commands that print the same plan, and those that carry it out.
 
-    A group that muster only looks at has the first kind alone.
+    For a shadowed group there are only commands that print.
     """
     named = ["--group", group]
     plan = ["muster", "shadow" if is_shadowed else "plan", *named]

@@ -1,13 +1,12 @@
-"""A thread that follows `groups` and `rejected` of every prefix, from their beginning.
+"""A thread that reads `groups` and `rejected` of every prefix from the start and follows them.
 
-There is one for each process, however many pages are open. When Kafka is away it goes on asking,
-and the pages say so.
+A process has one such thread, however many pages are open. While Kafka does not answer, the thread
+tries again, and the pages show the fault.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
 
 import structlog
 from confluent_kafka import (
@@ -22,8 +21,8 @@ from confluent_kafka import (
 from muster.console.store import Store
 from muster.errors import Unreachable
 from muster.kafka import access
-from muster.kafka.cluster import QUIET, TIMEOUT_S, admin, failures_named, partitions_of
-from muster.kafka.reader import row_of
+from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
+from muster.kafka.reader import consumer_of, row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Loop
@@ -31,10 +30,10 @@ from muster.streams.background_thread import Loop
 FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED)
 POLL_S = 0.2
 AT_ONCE = 200
-"""Most records taken between two looks at the clock and at the closing of the thread."""
+"""Most records taken before the thread checks the time and whether it is to end."""
 AGAIN_S = 2.0
 LOOK_EVERY_S = 30.0
-"""How often is looked whether topics have more partitions, or were made anew."""
+"""How often the thread checks whether topics have more partitions or were created again."""
 
 
 _log = structlog.get_logger("muster.console")
@@ -45,7 +44,7 @@ class Reader(Loop):
 
     Args:
         clients: how to reach Kafka.
-        store: where the records go.
+        store: gets the records.
     """
 
     def __init__(self, clients: ClientSettings, store: Store) -> None:
@@ -59,7 +58,7 @@ class Reader(Loop):
             try:
                 self._follow()
             except Exception as error:
-                # Whatever it is, a console that is left open goes on asking, and says why.
+                # A console that is left open tries again after any error, and shows it.
                 self._store.fault = self._clients.hidden(str(error)) or type(error).__name__
                 _log.warning("cannot read", why=self._store.fault)
                 self._closing.wait(AGAIN_S)
@@ -69,19 +68,7 @@ class Reader(Loop):
         made_anew = {name for name, (_, id_) in before.items() if self._known[name][1] != id_}
         if made_anew:
             self._store.clear()
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"{self._store.prefixes[0]}.cli-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 50,
-                    "isolation.level": "read_committed",
-                    **QUIET,
-                }
-            )
-        )
+        consumer = consumer_of(self._clients, self._store.prefixes[0], fetch_wait_ms=50)
         try:
             places = [
                 TopicPartition(topic, p, OFFSET_BEGINNING)
@@ -95,10 +82,10 @@ class Reader(Loop):
             consumer.close()
 
     def _poll(self, consumer: Consumer, unread: set[tuple[str, int]]) -> None:
-        """Read until the thread is to end, or a topic has more partitions.
+        """Read until the thread is to end, or the topics have changed.
 
         Raises:
-            KafkaException: an error that a repetition does not end.
+            KafkaException: an error that is not retriable.
         """
         look_at = time.monotonic() + LOOK_EVERY_S
         while not self._closing.is_set():
@@ -137,7 +124,7 @@ class Reader(Loop):
             return {name: (counts[name], str(asked[name].result().topic_id)) for name in names}
 
     def _has_changed(self) -> bool:
-        """Whether a topic has more partitions, or was deleted and made anew."""
+        """Whether a topic has more partitions, or was deleted and created again."""
         try:
             return self._look() != self._known
         except (Unreachable, access.Refused, access.NoTopics):

@@ -1,8 +1,8 @@
-"""A group's map, timeline and reasons as one HTML file that needs nothing else, not even a network.
+"""Writes a group's map, timeline and reasons as one HTML file that works without a network.
 
-The file has the first record as a frame and every later one as a delta, deflated. So 10,000 tasks
-and 1,000 generations take a few hundred kB. If they take more than `BYTES_MAX`, the records within
-generations are left out, then the oldest generations; the page says so.
+The file has the first record as a frame and every later one as a delta, deflated: 10,000 tasks and
+1,000 generations take a few hundred kB. If the data is longer than `BYTES_MAX`, the report leaves
+out the records within generations, then the oldest generations; the page says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.console.frames import Frame, delta, frame, text
 from muster.console.history import History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
-from muster.console.why import Loads, Why, round_json
+from muster.console.why import Explainer, Loads, round_json
 from muster.errors import BadInput, NotFound
 from muster.kafka.reader import Row
 from muster.protocol.records import GroupSnapshot, Move
@@ -30,11 +30,11 @@ from muster.protocol.records import GroupSnapshot, Move
 Json: TypeAlias = dict[str, Any]
 HERE = Path(__file__).parent
 BYTES_MAX = 4_500_000
-"""Longest deflated and encoded data."""
+"""Most bytes of deflated and encoded data."""
 MOVES_MAX = 300
 """Most moves listed of one generation."""
-SAID_MAX = 40
-"""Most tasks of one moment whose sentence is in the file."""
+SENTENCES_MAX = 40
+"""Most tasks of one moment for which the file has a sentence."""
 NOTES_MAX = 12
 SCRIPTS = (
     "dom.js",
@@ -48,15 +48,15 @@ SCRIPTS = (
 )
 
 
-class _Texts:
-    """Texts by number: names and reasons repeat thousands of times."""
+class _TextNumbers:
+    """Numbers for texts, because names and reasons repeat thousands of times."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
-    def number(self, said: str | None) -> int:
+    def number(self, text: str | None) -> int:
         """The number of a text; -1 = none."""
-        return -1 if said is None else self._numbers.setdefault(said, len(self._numbers))
+        return -1 if text is None else self._numbers.setdefault(text, len(self._numbers))
 
     @property
     def all(self) -> list[str]:
@@ -85,9 +85,9 @@ def report_html(history: History, *, since_ms: int, made_ms: int, source: str) -
 
     Args:
         history: its records.
-        since_ms: records from before are left out, except the newest of them, which says how the
-            group was at that time.
-        made_ms: when it is made, epoch milliseconds.
+        since_ms: epoch milliseconds; older records are left out, except the newest of them, which
+            shows the group at that time.
+        made_ms: when the report is made, epoch milliseconds.
         source: where the records come from, for people.
     """
     moments = list(history.moments)
@@ -120,7 +120,7 @@ def plan_html(snapshot: GroupSnapshot, asked: Question, *, at_ms: int, source: s
 
 
 def write_html(path: str, html: str) -> str:
-    """Write the file; returns what to say about it.
+    """Write the file; return a line for the user.
 
     Raises:
         BadInput: it cannot be written.
@@ -144,7 +144,7 @@ def _ends(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
-    texts = _Texts()
+    texts = _TextNumbers()
     base: Frame | None = None
     before: Frame | None = None
     steps: list[Json] = []
@@ -157,7 +157,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
         step: Json = {"m": [moment.number, moment.at_ms, moment.generation]}
         if before is not None:
             step["d"] = delta(before, made)
-        step |= _said(moment, snapshot, texts)
+        step |= _explained(moment, snapshot, texts)
         steps.append(step)
         before = made
     assert base is not None
@@ -182,22 +182,22 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
     }
 
 
-def _said(moment: Moment, snapshot: GroupSnapshot, texts: _Texts) -> Json:
-    """What the group waits for at a moment, and the sentences of the tasks that wait."""
-    why = Why(snapshot, moment.pending, moment.at_ms)
-    restless = why.restless(SAID_MAX)
-    said: Json = {}
-    if restless:
-        said["s"] = [[task, texts.number(why.sentence(task))] for task in restless]
+def _explained(moment: Moment, snapshot: GroupSnapshot, texts: _TextNumbers) -> Json:
+    """The group's notes at a moment, and a sentence for each task that is not settled."""
+    why = Explainer(snapshot, moment.pending, moment.at_ms)
+    unsettled = why.unsettled(SENTENCES_MAX)
+    explained: Json = {}
+    if unsettled:
+        explained["s"] = [[task, texts.number(why.sentence(task))] for task in unsettled]
     notes = why.notes()[:NOTES_MAX]
     if notes:
-        said["n"] = [
+        explained["n"] = [
             [note["level"], texts.number(note["text"]), note.get("task")] for note in notes
         ]
-    return said
+    return explained
 
 
-def _move(move: Move, loads: Loads, texts: _Texts) -> list[Any]:
+def _move(move: Move, loads: Loads, texts: _TextNumbers) -> list[Any]:
     """[task, role, from, to, reason, loads of from, loads of to]; texts by number."""
     return [
         text(move.task),

@@ -1,4 +1,4 @@
-"""Runs the console: the reader's thread, and uvicorn in this thread or in one of its own."""
+"""Runs the console: the reader's thread, and uvicorn in the calling thread or in its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSE_S = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """Where the console listens.
 
     Attributes:
@@ -37,33 +37,33 @@ class Place:
     key: str | None = None
 
 
-def listen(place: Place) -> socket.socket:
-    """A socket that is bound already, so that a port in use is an error before anything starts.
+def listen(listen_on: ListenAddress) -> socket.socket:
+    """Bind the socket, so that a port in use is an error before anything else starts.
 
     Raises:
         BadInput: the address or the port cannot be used.
     """
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in listen_on.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((place.host, place.port))
+        bound.bind((listen_on.host, listen_on.port))
     except OSError as error:
         bound.close()
-        raise BadInput(f"--port {place.port} at {place.host}: {error.strerror}") from None
+        raise BadInput(f"--port {listen_on.port} at {listen_on.host}: {error.strerror}") from None
     return bound
 
 
-def check_certificate(place: Place) -> None:
-    """Fail before anything starts if the certificate and its key are not a pair that can serve.
+def check_certificate(listen_on: ListenAddress) -> None:
+    """Check that the certificate and its key are a usable pair.
 
     Raises:
         BadInput: a file cannot be read, is not PEM, has a passphrase, or the key is of another
             certificate.
     """
-    if place.certificate is None or place.key is None:
+    if listen_on.certificate is None or listen_on.key is None:
         return
-    for option, path in (("--tls-cert", place.certificate), ("--tls-key", place.key)):
+    for option, path in (("--tls-cert", listen_on.certificate), ("--tls-key", listen_on.key)):
         try:
             with open(path, "rb"):
                 pass
@@ -77,23 +77,23 @@ def check_certificate(place: Place) -> None:
         return ""
 
     try:
-        context.load_cert_chain(place.certificate, place.key, passphrase)
+        context.load_cert_chain(listen_on.certificate, listen_on.key, passphrase)
     except ssl.SSLError as error:
         if asked:
             why = "expected a key without a passphrase"
         elif error.reason == "KEY_VALUES_MISMATCH":
-            why = f"expected the key of the certificate {place.certificate}"
+            why = f"expected the key of the certificate {listen_on.certificate}"
         else:
-            why = f"expected PEM files of a key and its certificate, {place.certificate}"
-        raise BadInput(f"--tls-key {place.key}: {why}") from None
+            why = f"expected PEM files of a key and its certificate, {listen_on.certificate}"
+        raise BadInput(f"--tls-key {listen_on.key}: {why}") from None
 
 
-def address(place: Place, bound: socket.socket) -> str:
+def address(listen_on: ListenAddress, bound: socket.socket) -> str:
     """The URL to open."""
     host, port = bound.getsockname()[:2]
     name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104
     name = f"[{name}]" if ":" in name else name
-    return f"{'http' if place.certificate is None else 'https'}://{name}:{port}/"
+    return f"{'http' if listen_on.certificate is None else 'https'}://{name}:{port}/"
 
 
 class Console:
@@ -104,13 +104,13 @@ class Console:
         reader: fills the store while it is entered.
         options: how it was started.
         access: who may use it.
-        place: where it listens.
+        listen_on: where it listens.
 
     Raises:
         BadInput: it cannot listen there, or its certificate cannot be used.
 
     Attributes:
-        url: where to look.
+        url: the console's address.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Console:
         reader: AbstractContextManager[object],
         options: Options,
         access: Access,
-        place: Place,
+        listen_on: ListenAddress,
     ) -> None:
-        check_certificate(place)
-        self._socket = listen(place)
-        self.url = address(place, self._socket)
+        check_certificate(listen_on)
+        self._socket = listen(listen_on)
+        self.url = address(listen_on, self._socket)
         self._reader = reader
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -137,8 +137,8 @@ class Console:
                 ws="none",
                 h11_max_incomplete_event_size=32 * 1024,
                 timeout_graceful_shutdown=CLOSE_S,
-                ssl_certfile=place.certificate,
-                ssl_keyfile=place.key,
+                ssl_certfile=listen_on.certificate,
+                ssl_keyfile=listen_on.key,
             )
         )
 
@@ -148,8 +148,8 @@ class Console:
             self._server.run(sockets=[self._socket])
 
     @contextmanager
-    def beside(self) -> Iterator[str]:
-        """Serve in a thread while the block runs; gives the URL."""
+    def serve_in_thread(self) -> Iterator[str]:
+        """Serve in a thread while the ``with`` block runs; yields the URL."""
         with self._reader:
             serving = threading.Thread(
                 target=self._server.run, args=([self._socket],), name="muster-console", daemon=True

@@ -1,9 +1,8 @@
-"""Groups that Kafka coordinates, beside muster's own: looked at every few seconds, never changed.
+"""Reads the groups that Kafka coordinates every few seconds, and adds them to the console's store.
 
-What Kafka says of a group becomes a record such as muster would publish (`muster.shadow`), and the
-store takes it in when owners, members or tasks differ from the look before. Kafka keeps no history,
-so a shadowed group's timeline begins with the console's start, and its generations are counted
-here.
+`muster.shadow` converts each group to a snapshot like those that muster publishes. The store gets
+it when owners, members or tasks differ from the previous one. Kafka keeps no history, so a shadowed
+group's timeline begins when the console starts, and this module numbers its generations.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
 from muster.shadow.as_group import ASSIGNORS, as_group
-from muster.shadow.look import Seen
+from muster.shadow.look import ShadowedGroup
 from muster.shadow.standing import present
 from muster.streams.background_thread import Loop
 
 LOOK_EVERY_S = 2.0
-"""How often Kafka is asked."""
+"""How often the groups are read."""
 GROUPS_MAX = 200
-"""Most groups that are shown; further ones, by name, are left out."""
+"""Most groups that are shown: the first by name."""
 NAMES_MAX = 3
 """Most members that a cause names."""
 
@@ -42,57 +41,59 @@ _log = structlog.get_logger("muster.console")
 
 
 class Shadows(Loop):
-    """Looks at Kafka's groups while its ``with`` block runs.
+    """Reads Kafka's groups while its ``with`` block runs.
 
     Args:
         clients: how to reach Kafka.
-        store: where the groups go, under the prefix `SHADOWED`.
+        store: gets the groups, under the prefix `SHADOWED`.
     """
 
     def __init__(self, clients: ClientSettings, store: Store) -> None:
         super().__init__("muster-console-shadows")
         self._clients = clients
-        self._shown = Shown(store)
+        self._published = PublishedShadows(store)
 
     def _run(self) -> None:
-        said = ""
+        logged = ""
         while not self._closing.is_set():
             try:
                 self._look()
-                said = ""
+                logged = ""
             except Exception as error:
-                # A console that is left open goes on asking; one line for one cause.
+                # A console that is left open goes on reading; it logs each cause once.
                 why = self._clients.hidden(str(error)) or type(error).__name__
-                if why != said:
-                    _log.warning("cannot look at Kafka's groups", why=why)
-                said = why
+                if why != logged:
+                    _log.warning("cannot read Kafka's groups", why=why)
+                logged = why
             self._closing.wait(LOOK_EVERY_S)
 
     def _look(self) -> None:
         with connected(self._clients) as client:
-            names = self._shown.wanted(listed_with(client))
+            names = self._published.wanted(listed_with(client))
             try:
                 described = describe_with(client, names) if names else []
             except NotFound:
-                return  # a group ended between the list and its description; the next look knows
+                return  # a group ended after it was listed; the next reading leaves it out
         with failures_named(self._clients):
             read = {topic for each in described for topic in each.topics()}
-            there = topics(admin(self._clients), read)
+            known_topics = topics(admin(self._clients), read)
         now_ms = wall_ms()
         for each in described:
-            read_here = {name: there[name] for name in each.topics() if name in there}
-            self._shown.take(Seen(each, read_here, at_ms=now_ms))
-        self._shown.keep(names)
+            group_topics = {
+                name: known_topics[name] for name in each.topics() if name in known_topics
+            }
+            self._published.take(ShadowedGroup(each, group_topics, at_ms=now_ms))
+        self._published.keep(names)
 
 
 @dataclass(slots=True)
-class Shown:
-    """What was published of the shadowed groups; given the groups each time they were read.
+class PublishedShadows:
+    """Adds the shadowed groups to the store when they differ from their previous reading.
 
     Attributes:
-        store: where records go.
-        last: group → the record that was taken in last.
-        warned: the log says that there are more groups than are shown.
+        store: gets the snapshots.
+        last: group → the newest snapshot that the store got.
+        warned: whether the log says that some groups are not shown.
     """
 
     store: Store
@@ -100,10 +101,10 @@ class Shown:
     warned: bool = False
 
     def wanted(self, listed: Iterable[Listed]) -> list[str]:
-        """Groups to show, by name.
+        """The groups to show, by name.
 
-        Those whose members muster cannot read are left out, those of muster's own programs, and
-        those that muster governs: they are on its topics.
+        Groups whose members muster cannot read are left out, as are the consumer groups of muster's
+        own programs, and governed groups, which the store has from muster's topics.
         """
         ours = tuple(f"{prefix}." for prefix in self.store.prefixes)
         led = {key.group for key, _ in self.store.histories() if key.prefix != SHADOWED}
@@ -117,13 +118,13 @@ class Shown:
             _log.warning("some of Kafka's groups are left out", groups=len(names), shown=GROUPS_MAX)
         return names[:GROUPS_MAX]
 
-    def take(self, seen: Seen) -> None:
-        """Take in what was read of a group, if it differs from what was read before."""
-        described = seen.description
+    def take(self, shadowed: ShadowedGroup) -> None:
+        """Add a group to the store if it differs from its previous reading."""
+        described = shadowed.description
         if described.is_rebalancing and described.kind is Kind.CLASSIC:
-            return  # Kafka tells nothing of its members now
+            return  # Kafka returns no assignments during a rebalance
         try:
-            group = as_group(seen)
+            group = as_group(shadowed)
         except (BadInput, MusterError) as error:
             _log.debug("a group is left out", group=described.group, why=str(error))
             return
@@ -131,10 +132,10 @@ class Shown:
         record = _next(before, group, described)
         if record is not None:
             self.last[described.group] = record
-            self.store.take(SHADOWED, record, seen.at_ms, encode(record).value or b"")
+            self.store.take(SHADOWED, record, shadowed.at_ms, encode(record).value or b"")
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget the groups that are not among these."""
+        """Remove all other groups from the store."""
         for name in self.last.keys() - set(names):
             del self.last[name]
             self.store.take(SHADOWED, GroupGone(group=GroupId(name)), wall_ms(), b"")
@@ -143,7 +144,7 @@ class Shown:
 def _next(
     before: GroupSnapshot | None, group: GroupSnapshot, described: Description
 ) -> GroupSnapshot | None:
-    """The group as its next generation, with cause and moves; None = nothing differs."""
+    """The snapshot as the group's next generation, with cause and moves; None = no difference."""
     by = described.assignor or "Kafka's assignor"
     if described.is_rebalancing:
         group = replace(group, state=GroupState.RECONCILING)
@@ -166,14 +167,14 @@ def _next(
     )
     if (owners, members, group.tasks) == (was, old, before.tasks):
         return replace(group, generation=before.generation, cause=before.cause, moves=before.moves)
-    said = [*_said(members - old, "joined"), *_said(old - members, "left")]
+    causes = [*_members_text(members - old, "joined"), *_members_text(old - members, "left")]
     if group.tasks != before.tasks:
-        said.append(f"tasks {len(TaskTable(before.tasks))} → {len(TaskTable(group.tasks))}")
+        causes.append(f"tasks {len(TaskTable(before.tasks))} → {len(TaskTable(group.tasks))}")
     return replace(
         group,
         generation=before.generation + 1,
         target_generation=before.generation + 1,
-        cause="; ".join(said) or "Kafka moved partitions",
+        cause="; ".join(causes) or "Kafka moved partitions",
         moves=moves,
     )
 
@@ -182,7 +183,7 @@ def _owners(group: GroupSnapshot) -> dict[str, str]:
     return {task: member for member, tasks in present(group).items() for task in tasks}
 
 
-def _said(names: Collection[str], what: str) -> list[str]:
+def _members_text(names: Collection[str], what: str) -> list[str]:
     if not names:
         return []
     shown = sorted(names)[:NAMES_MAX]

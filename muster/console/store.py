@@ -1,7 +1,7 @@
-"""All groups that the console knows, in bounded memory; readers of pages are told of news.
+"""Keeps the histories of all groups in bounded memory, and notifies listeners of changes.
 
-One thread writes (`reader.py`); pages read from others. Published values are never changed, so a
-page takes a reference under the lock and works without it.
+One thread writes (`reader.py`); pages read in other threads. Stored values never change, so a page
+takes a reference under the lock and uses it without the lock.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Store:
 
     Attributes:
         prefixes: as given.
-        lock: held while a record is absorbed, and while more than one field is read.
-        caught_up: everything that the topics held at the start has been read.
+        lock: held while a record is added, and while more than one field is read.
+        caught_up: whether all records that the topics had at the start have been read.
         fault: why Kafka cannot be read now; empty = it can.
         skipped: how many records could not be decoded.
-        news: rises with every record that changed something.
+        changes: rises with every record that changed something.
     """
 
     def __init__(self, prefixes: Iterable[str], held_bytes_max: int = HELD_BYTES_MAX) -> None:
@@ -71,7 +71,7 @@ class Store:
         self.caught_up = False
         self.fault = ""
         self.skipped = 0
-        self.news = 0
+        self.changes = 0
         self._groups: dict[GroupKey, History] = {}
         self._letters = {prefix: deque[Letter](maxlen=LETTERS_MAX) for prefix in self.prefixes}
         self._ends: dict[tuple[str, int], int] = {}
@@ -83,7 +83,7 @@ class Store:
     # ------------------------------------------------------------------------------ writing
 
     def read(self, row: Row) -> None:
-        """Absorb one row of a topic; rows that are not muster's records are counted."""
+        """Add one row of a topic; rows that cannot be decoded are counted."""
         for prefix in self.prefixes:
             kind = kind_of(row.topic, prefix)
             if kind is not None:
@@ -116,7 +116,7 @@ class Store:
     def take(
         self, prefix: str, record: GroupSnapshot | GroupGone, at_ms: int, value: bytes
     ) -> None:
-        """Absorb a group's next record.
+        """Add a group's next record.
 
         Args:
             prefix: of the topics.
@@ -141,20 +141,20 @@ class Store:
                     return
                 self._held_bytes += history.held_bytes - before
                 self._make_room()
-            self.news += 1
-        self._tell(key)
+            self.changes += 1
+        self._notify_listeners(key)
 
     def reject(self, prefix: str, record: Rejected, at_ms: int) -> None:
-        """Absorb a dead letter."""
+        """Add a dead letter."""
         with self.lock:
             value = record.value[:LETTER_BYTES_MAX]
             whole = record if len(record.value) == len(value) else replace(record, value=value)
             self._letters[prefix].append(Letter(at_ms, whole))
-            self.news += 1
-        self._tell(GroupKey(prefix, ""))
+            self.changes += 1
+        self._notify_listeners(GroupKey(prefix, ""))
 
     def clear(self) -> None:
-        """Forget everything: the topics were deleted and made anew."""
+        """Drop everything, because the topics were deleted and created again."""
         with self.lock:
             self._groups.clear()
             self._joiners.clear()
@@ -163,13 +163,10 @@ class Store:
                 letters.clear()
             self._held_bytes = 0
             self.caught_up = False
-            self.news += 1
+            self.changes += 1
 
     def _make_room(self) -> None:
-        """Drop old records of the groups that hold the most, until all fit.
-
-        A group keeps its newest record in any case.
-        """
+        """Drop old records of the largest histories until all fit; each keeps its newest record."""
         while self._held_bytes > self._held_bytes_max:
             largest = max(self._groups.values(), key=lambda each: each.held_bytes)
             before = largest.held_bytes
@@ -206,9 +203,9 @@ class Store:
             return list(self._letters[prefix])
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call a function, in the writer's thread, after news; returns what ends that.
+        """Call `listener` in the writer's thread after each change; return a function that ends it.
 
-        It must return at once: a slow page must not slow down the reader.
+        `listener` must return at once: a slow page must not slow down the reader.
         """
         with self.lock:
             self._listeners = {*self._listeners, listener}
@@ -219,6 +216,6 @@ class Store:
 
         return end
 
-    def _tell(self, key: GroupKey) -> None:
+    def _notify_listeners(self, key: GroupKey) -> None:
         for listener in self._listeners:
             listener(key)

@@ -1,4 +1,4 @@
-"""Why a task is where it is, or why it does not run: one sentence, and the facts."""
+"""Explains a group for the pages: why a task is where it is, or why it does not run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from muster.output import ago
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
+from muster.published.copies import copies_of
 from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
 from muster.state.waiting_tasks import Wait, waits_of
@@ -27,16 +28,16 @@ OWING_MAX = 200
 MOVES_SHOWN = 20
 """Most moves of one task that are shown."""
 LOOKED_THROUGH_MAX = 200
-"""How many generations with moves are searched for those of a task; each must be decoded."""
+"""How many generations are searched for moves of a task; each must be decoded."""
 
 
-class Why:
-    """The sentences of one record.
+class Explainer:
+    """Sentences about the tasks and the group of one snapshot.
 
     Args:
-        snapshot: the record.
+        snapshot: the group's snapshot.
         pending: since when members owe releases.
-        now_ms: the time to count from, epoch milliseconds.
+        now_ms: the time from which ages are counted, epoch milliseconds.
     """
 
     def __init__(self, snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> None:
@@ -58,7 +59,7 @@ class Why:
     # ------------------------------------------------------------------------------ one task
 
     def sentence(self, task: int) -> str:
-        """Where the task is, or why it does not run, or what it waits for; one sentence."""
+        """One sentence: where the task is, why it does not run, or what it waits for."""
         s, printed = self.snapshot, text(str(self.table.task(task)))
         holder, target = int(s.holder[task]), int(s.target[task])
         if s.quarantine is not None:
@@ -84,7 +85,7 @@ class Why:
         if holdup is None:
             return f"{printed}: {who} has been asked to stop it{after} and has not answered"
         if holdup.is_fenced:
-            end = "others get it when it answers, or when its session ends"
+            end = "the task moves on when the member answers, or when its session ends"
             since = ago(self.now_ms, holdup.fenced_ms)
             return f"{printed}: {who} did not stop it in time and was fenced {since}; {end}"
         asked = ago(self.now_ms, holdup.asked_ms)
@@ -128,7 +129,7 @@ class Why:
     def _active_waits(self) -> Mapping[str, Wait]:
         return {wait.task: wait for wait in self._waits if wait.role is Role.ACTIVE}
 
-    def restless(self, most: int) -> list[int]:
+    def unsettled(self, most: int) -> list[int]:
         """The first tasks that do not run, are being given up, or wait for a copy."""
         s = self.snapshot
         is_moving = (s.holder == NO_MEMBER) | s.revoking | (s.holder != s.destination)
@@ -137,11 +138,11 @@ class Why:
     # ------------------------------------------------------------------------------ the group
 
     def notes(self) -> list[Json]:
-        """What the group waits for, most urgent first: {"level", "text", "task"?}."""
+        """What the group waits for, most urgent first: rows {"level", "text", "task"?}."""
         notes = list(self._notes())
-        rest = len(notes) - NOTES_MAX
-        if rest > 0:
-            notes = [*notes[:NOTES_MAX], _note("info", f"and {rest} more")]
+        left_out = len(notes) - NOTES_MAX
+        if left_out > 0:
+            notes = [*notes[:NOTES_MAX], _note("info", f"and {left_out} more")]
         return notes
 
     def _notes(self) -> Iterator[Json]:
@@ -152,8 +153,8 @@ class Why:
         if s.recovering:
             yield _note(
                 "warn",
-                f"the checkpoint was lost: {len(s.recovering)} members have not said yet what "
-                "they hold; nothing is granted before",
+                f"the checkpoint was lost: {len(s.recovering)} members have not reported yet what "
+                "they hold; until then the coordinator grants nothing",
             )
         for holdup in self._holdups.values():
             level = "bad" if holdup.is_fenced else "warn"
@@ -174,8 +175,8 @@ class Why:
             yield _note("info", line)
 
 
-def _note(level: str, said: str, task: str | None = None) -> Json:
-    note = {"level": level, "text": text(said, 600)}
+def _note(level: str, sentence: str, task: str | None = None) -> Json:
+    note = {"level": level, "text": text(sentence, 600)}
     return note if task is None else {**note, "task": task}
 
 
@@ -188,17 +189,16 @@ def clock(at_ms: int) -> str:
 
 
 def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json | None:
-    """All that is known about a task at a moment; None = the group has no such task.
+    """The facts about a task at a moment; None = the group has no such task.
 
-    The moves are those of the generations that are kept, newest first, with the loads of both
-    members before and after each.
+    Its moves are those of the kept generations, newest first, each with the loads of both members
+    before and after it.
     """
     snapshot = history.snapshot(moment)
-    why = Why(snapshot, moment.pending, now_ms)
+    why = Explainer(snapshot, moment.pending, now_ms)
     index = why.table.index(task) if task else None
     if index is None:
         return None
-    lags = {(t, slot): offsets for t, slot, offsets in snapshot.lags.tolist()}
     unit = why.table.units[int(why.table.unit_of[index])]
     return {
         "task": text(task),
@@ -209,24 +209,16 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
         "stateful": bool(why.table.stateful[index]),
         "unit": text(unit.name),
         "holder": why.name(int(snapshot.holder[index])),
-        "copies": list(_copies_of(why, index, lags)),
+        "copies": list(_copies_of(why, index)),
         "moves": _moves_of(history, moment, task),
     }
 
 
-def _copies_of(why: Why, index: int, lags: Mapping[tuple[int, int], int]) -> Iterator[Json]:
-    s = why.snapshot
-    ready = set(map(tuple, s.ready.tolist()))
-    for role, pairs, leaving in (
-        (Role.STANDBY, s.standby, s.standby_revoking),
-        (Role.LEARNER, s.learner, s.learner_revoking),
-    ):
-        going = set(map(tuple, leaving.tolist()))
-        for pair in map(tuple, pairs[pairs[:, 0] == index].tolist()):
-            calm = "restoring" if role is Role.LEARNER else "kept"
-            state = "leaving" if pair in going else "ready" if pair in ready else calm
-            member = why.name(pair[1])
-            yield {"role": str(role), "member": member, "state": state, "lag": lags.get(pair)}
+def _copies_of(explainer: Explainer, index: int) -> Iterator[Json]:
+    for copy in copies_of(explainer.snapshot):
+        if copy.task == index:
+            member, state = explainer.name(copy.slot), copy.state.name.lower()
+            yield {"role": str(copy.role), "member": member, "state": state, "lag": copy.lag}
 
 
 def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:

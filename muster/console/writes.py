@@ -1,7 +1,7 @@
-"""What pages may write, if the console was started with ``--allow``: drains and settings.
+"""Writes drains and settings for pages, if the console was started with ``--allow``.
 
-The events are those of `muster drain` and `muster config set`. Who asked is in the record's header
-``by`` and in the console's log.
+The events are those of `muster drain` and `muster config set`. The record's header ``by`` and the
+console's log name the user.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _log = structlog.get_logger("muster.console")
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """What may be written.
+    """Checks and writes what pages ask for.
 
     Attributes:
-        allow: of `ALLOWABLE`.
+        allow: what is allowed, of `ALLOWABLE`.
         keys: sign events; None = they are not signed.
     """
 
@@ -58,8 +58,8 @@ class Writes:
             NotFound: no such member.
             Unreachable, Refused, NoTopics: as `append`.
         """
-        asked = self._asked("drain", key, body)
-        member, on = asked.get("member"), asked.get("on")
+        request = self._confirmed_request("drain", key, body)
+        member, on = request.get("member"), request.get("on")
         if not isinstance(member, str) or not isinstance(on, bool):
             raise BadInput("expected a member and whether it is drained")
         known = {str(m.id) for m in snapshot.members} | {str(d.member) for d in snapshot.drains}
@@ -85,8 +85,8 @@ class Writes:
             BadInput, ConfigError: it is not allowed, not confirmed, or malformed.
             Unreachable, Refused, NoTopics: as `append`.
         """
-        asked = self._asked("config", key, body)
-        config, assignor = asked.get("config", {}), asked.get("assignor")
+        request = self._confirmed_request("config", key, body)
+        config, assignor = request.get("config", {}), request.get("assignor")
         if not isinstance(config, dict) or not all(isinstance(v, str) for v in config.values()):
             raise BadInput("expected settings as texts")
         if not isinstance(assignor, str | None) or not (config or assignor):
@@ -99,20 +99,20 @@ class Writes:
         _log.info("config", group=key.group, config=config, assignor=assignor, by=author(user))
         return f"{key.group}: configured"
 
-    def _asked(self, what: str, key: GroupKey, body: bytes) -> Mapping[str, Any]:
+    def _confirmed_request(self, what: str, key: GroupKey, body: bytes) -> Mapping[str, Any]:
         if key.prefix == SHADOWED:
             raise BadInput("Kafka coordinates this group; muster only looks at it")
         if what not in self.allow:
             raise BadInput(f"this console only reads; start it with --allow {what}")
         try:
-            asked = json.loads(body)
+            request = json.loads(body)
         except (ValueError, RecursionError):
             raise BadInput("expected JSON") from None
-        if not isinstance(asked, dict) or asked.get("confirmed") is not True:
+        if not isinstance(request, dict) or request.get("confirmed") is not True:
             raise BadInput("not confirmed")
-        return asked
+        return request
 
 
 def author(user: str) -> str:
-    """Who asked, as the record names it: the person, and the console's machine."""
+    """The author of a record: the user, and the console's machine."""
     return f"{user or 'console'}@{socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""The acts of `muster demo`: what starts, what happens to the fleet, when an act has settled."""
+"""The acts of `muster demo`, each a change of the fleet, and when each act has settled."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Show(Protocol):
         """An act begins."""
 
     def note(self, text: str) -> None:
-        """Something the demo itself did."""
+        """The demo itself did something."""
 
     def news(self, news: Generation | Turned) -> None:
-        """The coordinator published something new."""
+        """The coordinator published a generation or a new state."""
 
     def starts(self, parts: StartUp, part: Part) -> None:
         """One of the parts is being started."""

@@ -77,7 +77,7 @@ class RichShow:
         self._say(Text.assemble(("▶ ", "cyan"), (title, "bold")))
 
     def note(self, text: str) -> None:
-        """Something the demo itself did."""
+        """The demo itself did something."""
         self._say(Text(f"  {text}", "dim"))
 
     def news(self, news: Generation | Turned) -> None:

@@ -81,9 +81,9 @@ class StartUp:
 def _read(file: Path) -> dict[str, float]:
     """The times of the last start; none when they cannot be read."""
     with suppress(OSError, ValueError):
-        kept = json.loads(file.read_text())
-        if isinstance(kept, dict):
-            return {name: float(took) for name, took in kept.items() if _is_time(took)}
+        stored = json.loads(file.read_text())
+        if isinstance(stored, dict):
+            return {name: float(took) for name, took in stored.items() if _is_time(took)}
     return {}
 
 

@@ -1,12 +1,12 @@
-"""Folds the records of one group's topics into what happened to the group.
+"""Folds the records of one group's topics into its generations and the waiting times of its events.
 
-This module uses no clock and no Kafka: it absorbs rows one by one, in any order between topics. The
-result is the generations with cause and moves, and how long each event waited for the assignment it
-led to, both by broker timestamps.
+This module uses no clock and no Kafka: it reads rows one by one, in any order between topics. The
+result is the generations with cause and moves, and how long each event waited for the assignment
+that it led to, both by broker timestamps.
 
-An event is answered by the first snapshot that has absorbed it (`through`), if a member's revision
-changes with that snapshot. Heartbeats, ticks, lag reports and deletions are not counted, because
-their purpose is not to be answered.
+An event is answered by the first snapshot that includes it (`through`), if a member's revision
+changes with that snapshot. Heartbeats, ticks, lag reports and deletions do not count, because the
+coordinator does not answer them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Publication:
 
     Attributes:
         at_ms: when it was written.
-        through: (topic, partition) -> newest offset absorbed.
+        through: (topic, partition) -> newest offset that the coordinator had read.
         reaches_members: whether a member's revision changed with it.
     """
 
@@ -77,7 +77,7 @@ class Publication:
 
 @dataclass(slots=True)
 class Story:
-    """What happened to one group. `snapshot` is its newest record; the lists grow.
+    """The history of one group. `snapshot` is its newest record; the lists grow.
 
     Attributes:
         group: its id.
@@ -94,7 +94,7 @@ class Story:
     def read(
         self, kind: TopicKind, key: bytes | None, value: bytes | None, origin: Origin
     ) -> Sequence[Generation | Turned]:
-        """Absorb one row; returns the news in it."""
+        """Read one row; return its news."""
         try:
             if kind is TopicKind.GROUPS:
                 record = decode_record(kind, key, value)

@@ -16,7 +16,7 @@ from muster.protocol.ids import Role
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the demo saw.
+    """The figures of one demo.
 
     Attributes:
         generations: how many there were.

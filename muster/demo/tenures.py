@@ -1,4 +1,4 @@
-"""Which worker ran which task when, from the logs that the workers write.
+"""Reads from the workers' logs which worker ran which task when.
 
 A worker writes one JSON line when it starts a task and one when the task has stopped::
 

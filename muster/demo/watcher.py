@@ -23,8 +23,8 @@ class Watcher(Loop):
     """A reader of three topics, from their beginning; a context manager.
 
     Attributes:
-        story: what is known so far; hold `lock` to read more than one of its fields.
-        lock: held while a row is absorbed.
+        story: the group's history so far; hold `lock` to read more than one of its fields.
+        lock: held while a row is read.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A worker of `muster demo`: ``python -m muster.cli.demo_worker ADDRESS GROUP ID FILE``.
+"""A worker of `muster demo`: ``python -m muster.demo.worker ADDRESS GROUP ID FILE``.
 
 It only logs each start and stop of a task (`tenures.py`), and leaves its group at SIGTERM. A worker
 that uses the SDK needs no more code than this.

@@ -1,9 +1,9 @@
-"""What the partitions of topics carry: records and bytes a second, and how far a group is behind.
+"""Measures the load of partitions: records and bytes a second, and the lag of a group.
 
-Rates come from the log itself: the end offset now, less the offset that was the end `SPAN_MS` ago
-(Kafka finds it by timestamp). So every process that asks gets the same rate, however long it has
-been running, and the span smooths it. Records that compaction removed count as written. Bytes are
-records times the average size of a record in the partition's log.
+The rate of records is the end offset now, less the end offset `SPAN_MS` ago, which Kafka finds by
+timestamp. So every process gets the same rate, however long it has been running, and the span
+smooths it. Records that compaction removed count too. The rate of bytes is the rate of records
+times the average size of a record in the partition's log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 class Measure(StrEnum):
-    """What a partition's load is measured by."""
+    """How a partition's load is measured."""
 
     BYTES = "bytes"
     RECORDS = "records"
@@ -34,12 +34,12 @@ class Measure(StrEnum):
 
 
 class Load(NamedTuple):
-    """What a partition carries.
+    """The load of a partition.
 
     Attributes:
         records_s: records written a second, over the last `SPAN_MS`.
-        bytes_s: bytes written a second; None = not asked, or not known.
-        lag: records that the group has not committed; None = not asked, or no commit.
+        bytes_s: bytes written a second; None = not measured, or not known.
+        lag: records that the group has not committed; None = not measured, or no commit.
         end: the end offset.
     """
 
@@ -49,7 +49,7 @@ class Load(NamedTuple):
     end: int
 
     def by(self, measure: Measure) -> float | None:
-        """One of the three."""
+        """The load by one measure; None = not known."""
         return {
             Measure.BYTES: self.bytes_s,
             Measure.RECORDS: self.records_s,
@@ -130,8 +130,8 @@ def measured(
         admin: of the cluster.
         places: which partitions.
         now_ms: the present time, epoch milliseconds.
-        commits: of the group whose lag is wanted; None = lags are not wanted.
-        log_sizes: as of `sizes`; None = bytes are not wanted.
+        commits: committed offsets of the group; None = lags are not measured.
+        log_sizes: the result of `sizes`; None = bytes are not measured.
 
     Raises:
         KafkaException: no answer.
@@ -146,8 +146,8 @@ def measured(
         records_s = (end - begin) / (SPAN_MS / 1000) if begin >= 0 else 0.0
         bytes_s: float | None = None
         if log_sizes is not None and place in log_sizes:
-            kept = end - firsts.get(place, 0)
-            bytes_s = records_s * log_sizes[place] / kept if kept > 0 else 0.0
+            records_in_log = end - firsts.get(place, 0)
+            bytes_s = records_s * log_sizes[place] / records_in_log if records_in_log > 0 else 0.0
         lag = None
         if commits is not None and place in commits:
             lag = max(end - commits[place], 0)
@@ -168,9 +168,9 @@ def by_measure(
     Args:
         clients: how to reach Kafka.
         admin: of the cluster.
-        measure: by what.
-        places: which partitions.
-        group: whose commits a lag is behind.
+        measure: how load is measured.
+        places: the partitions.
+        group: the group whose lag is measured.
         now_ms: the present time, epoch milliseconds.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What Kafka's metadata say of topics: partitions, racks of replicas and leaders, topic ids."""
+"""Reads topics from Kafka's metadata: partitions, racks of replicas and leaders, topic ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Topic:
 
     Attributes:
         name: its name.
-        id: its id; a topic that was deleted and made again has another one.
+        id: its id; a topic that was deleted and created again has another one.
         replica_racks: per partition the racks of its replicas, sorted; a replica on a broker
             without `broker.rack` counts for none.
         leader_racks: per partition the rack of its leader; None = unknown, or no leader now.
@@ -64,7 +64,7 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
             raise
         partitions = sorted(described.partitions, key=lambda each: each.id)
         if [each.id for each in partitions] != list(range(len(partitions))):
-            continue  # Kafka is still making it, or adding partitions
+            continue  # Kafka is still creating it, or adding partitions
         topics[name] = Topic(
             name=name,
             id=str(described.topic_id),
@@ -80,10 +80,11 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
 
 
 def names(admin: AdminClient) -> list[str]:
-    """Names of all topics that this login may describe, sorted; Kafka's internal ones are not.
+    """Names of all topics that this login may describe, sorted, without Kafka's internal ones.
 
     Raises:
         KafkaException: no answer.
     """
-    there = admin.list_topics(timeout=TIMEOUT_S).topics
-    return sorted(name for name, topic in there.items() if topic.error is None and name[:2] != "__")
+    topics = admin.list_topics(timeout=TIMEOUT_S).topics
+    usable = (name for name, topic in topics.items() if topic.error is None)
+    return sorted(name for name in usable if not name.startswith("__"))

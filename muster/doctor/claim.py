@@ -1,8 +1,8 @@
-"""Checks for `muster doctor` which job is the coordinator, that it is the only one, and alive.
+"""Checks of `muster doctor`: which job is the coordinator, whether it is the only one and alive.
 
-Only a record proves that it is alive: while a group has members, the coordinator moves the group's
-wake-up before it is long past, and it answers a join at once. A claim alone proves nothing, because
-its process may have ended right after it.
+Only a newer record proves that the coordinator is alive: while a group has members, the coordinator
+moves the group's wake-up before it is overdue, and it answers a join at once. A claim proves
+nothing, because its process may have ended right after it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _known(facts: Facts) -> str:
 
 
 def _doubt(facts: Facts) -> str:
-    """What a live coordinator would have answered by now, in words; empty = nothing."""
+    """Text about what a live coordinator would have answered by now; empty = it has answered."""
     by_ms = facts.now_ms - ANSWER_MS
     asleep = [
         group for group, at_ms in facts.wakeups.items() if at_ms < by_ms and group in facts.groups

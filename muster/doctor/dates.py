@@ -1,4 +1,4 @@
-"""Checks for `muster doctor` certificates, which end, and keys that sign events."""
+"""Checks of `muster doctor`: when certificates end, and whether signing keys sign and rotate."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def of_certificates(certs: Iterable[Certificate], now: datetime) -> Iterator[Fin
 
 
 def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
-    """Per pair of groups and callers: the key that signs and since when, or that there is none."""
+    """One finding per pair of groups and callers: which key signs since when, or that none does."""
     try:
         content = keyring.document(path)
         ring = keyring.parsed(content, path)

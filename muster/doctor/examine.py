@@ -1,4 +1,4 @@
-"""Judges a cluster first, then the job if its topics can be read."""
+"""Runs the doctor's checks: first of the cluster, then of the job if its topics can be read."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Fi
     try:
         facts = gather(settings, prefix)
     except (Unreachable, access.Refused, access.NoTopics) as error:
-        yield Finding("job", prefix, Level.SKIPPED, f"cannot be judged: {error}")
+        yield Finding("job", prefix, Level.SKIPPED, f"cannot be checked: {error}")
         return
     yield from doctor_job.look(facts, prefix, stuck_ms)

@@ -27,7 +27,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the last minutes of ``<prefix>.membership`` hold of a group. Times: epoch ms, 0 = none.
+    """A group's newest records on ``<prefix>.membership``. Times are epoch ms; 0 = none.
 
     Attributes:
         event_ms: newest record that is not a tick.
@@ -45,7 +45,7 @@ class Heard:
 
 
 class CanaryAnswer(NamedTuple):
-    """The newest answer to an event of the coordinator's own (`streams.canary`).
+    """The coordinator's newest answer to its own test event (`streams.canary`).
 
     Attributes:
         epoch: of the coordinator that answered.
@@ -62,10 +62,10 @@ class CanaryAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was read. Times are epoch milliseconds.
+    """The facts about a job and its groups. Times are epoch milliseconds.
 
     Attributes:
-        now_ms: when it was read, by this machine's clock.
+        now_ms: when reading began, by this machine's clock.
         claims: oldest first.
         groups: newest snapshot and its record's time.
         writes: (time, coordinator epoch) of every snapshot in the topic that `is_news` accepts.
@@ -73,9 +73,9 @@ class Facts:
         heard: newest records of members, by group.
         rejected: (time, dead letter).
         published_ms: newest record on the topics groups, clock and rejected; 0 = none.
-        read_ms: when all of it had been read, which may take long; 0 = at `now_ms`.
+        read_ms: when reading ended, which may take minutes; 0 = at `now_ms`.
         holdups: members that owe releases, by group.
-        canary: the newest answer to an event of the coordinator's own; None = it writes none.
+        canary: the newest answer to the coordinator's own test event; None = it writes none.
         signs: the newest sign of life of each coordinator process.
     """
 

@@ -1,4 +1,4 @@
-"""Reads from Kafka what the doctor judges about a job and its groups."""
+"""Reads from Kafka the facts that the doctor's checks of a job and its groups need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEARD_MS = 120_000
 
 
 def gather(settings: ClientSettings, prefix: str) -> Facts:
-    """Read what `doctor_job` judges.
+    """Read the facts for `doctor.job`.
 
     Raises:
         Unreachable, Refused, NoTopics: a topic cannot be read.
@@ -68,7 +68,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
             continue
         published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
-            canary = _sung(wakeup, at_ms)
+            canary = _canary_answer(wakeup, at_ms)
         elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
             agreed = wakeup.agreement
             wakeups[wakeup.group] = wakeup.at_ms if agreed is None else agreed.until_ms
@@ -101,7 +101,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     )
 
 
-def _sung(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:
+def _canary_answer(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:
     mark = wakeup.published
     if wakeup.at_ms is None or mark is None:
         return None
@@ -122,7 +122,7 @@ def _records(
 def _heard(
     settings: ClientSettings, prefix: str, since_ms: int, answered: Mapping[GroupId, int]
 ) -> dict[GroupId, Heard]:
-    """What the membership topic holds of each group; only joins and ticks are decoded.
+    """The newest records of each group on the membership topic; only joins and ticks are decoded.
 
     Args:
         settings: how to reach Kafka.
@@ -161,7 +161,7 @@ def _joined(row: Row) -> frozenset[str]:
 
 
 def _is_covered(row: Row) -> bool:
-    """Whether a tick says what its clock has heard of members that heartbeat apart."""
+    """Whether a tick has a cover: its clock reads the heartbeats that members write apart."""
     event = _event(row)
     return isinstance(event, Tick) and event.cover is not None
 

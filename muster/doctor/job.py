@@ -1,7 +1,7 @@
-"""Judges for `muster doctor` the job and its groups by what the coordinator and members wrote.
+"""Checks of `muster doctor` about the job and its groups, from records on muster's topics.
 
-`Facts` is read through Kafka, so no access to the job's machine is needed. All functions here are
-pure functions of it. How they tell a live coordinator from a dead one:
+All functions are pure functions of `Facts`, which is read from Kafka, so the checks need no access
+to the job's machine. How they tell a live coordinator from a dead one:
 
 * A group with members has a wake-up (``<prefix>.clock``) that is at most one step away
   (`state.deadlines.step_of`). If it is long past and newer events exist, **the job** does not work.
@@ -9,8 +9,8 @@ pure functions of it. How they tell a live coordinator from a dead one:
   all died is not noticed.
 * A group without members has no wake-up. If it has not answered a join, and the coordinator has
   written nothing since, **the job** does not work.
-* The coordinator times an event of its own now and then (`streams.canary`). Until the next answer
-  is overdue, **the job** works, even if no group has a member.
+* The coordinator regularly writes a test event and answers it (`streams.canary`). Until the next
+  answer is overdue, **the job** works, even if no group has a member.
 * A coordinator, and one that stands by, writes a sign of life once a second: **the process** runs.
 * If an older claim's records are written after a newer claim, **two jobs** run.
 """

@@ -1,4 +1,4 @@
-"""What the job says about itself: its readiness, its health and two of its metrics."""
+"""Checks the job's own pages: readiness, health, and two of its metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def metrics(url: str) -> Iterator[Finding]:
     """Findings from the job's own pages: readiness, health, and two of its metrics.
 
     Raises:
-        BadInput: it is not a URL of HTTP.
+        BadInput: `url` is not an HTTP URL.
     """
     base = url if "://" in url else f"http://{url}"
     base = base.removesuffix("/").removesuffix("/metrics")
@@ -51,7 +51,7 @@ def metrics(url: str) -> Iterator[Finding]:
         "clock",
         base,
         Level.OK if overdue_s <= OVERDUE_S else Level.FAIL,
-        f"the wake-up that waits longest is {overdue_s:.0f} s past",
+        f"the oldest wake-up is {overdue_s:.0f} s overdue",
         "the query is behind, or the clock cannot write ticks: the job's log says which",
     )
 

@@ -1,4 +1,4 @@
-"""A group's configuration as a JSON object, and what a change that a user asks for makes of it."""
+"""A group's configuration as a JSON object, and its next version after a user's change."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, parse_
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s
 from muster.simulation.member import READY, TELLS
-from muster.simulation.scenario import Configured, Happening, Joins, Scenario
+from muster.simulation.scenario import Configured, Joins, Scenario, ScenarioEvent
 from muster.simulation.world import GROUP
 
 KEYS = ("group", "defaults", "events", "until_ms")
@@ -49,7 +49,7 @@ def parse_scenario(raw: object) -> Scenario:
 
 
 class _Reader:
-    """Reads events in the order of time, because a task name means what is configured then."""
+    """Reads events in the order of time: a task name means the one of the configuration then."""
 
     def __init__(self, top: Mapping[str, Any]) -> None:
         self.top = top
@@ -61,9 +61,9 @@ class _Reader:
         self.units = parse_tasks(group.get("tasks", []), "group.tasks")
         self.names = Names(TaskTable(self.units))
         self.defaults: dict[str, int | None] = dict(DEFAULTS)
-        given = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
-        self.tells = _tells(given.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
-        for key, value in given.items():
+        defaults_row = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
+        self.tells = _tells(defaults_row.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
+        for key, value in defaults_row.items():
             self.defaults[key] = _span(value, f"defaults.{key}", key)
         self.known: dict[str, None] = {}
         self.joining = frozenset(_joining(top.get("events", [])))
@@ -90,7 +90,7 @@ class _Reader:
         settings = parse_settings({**AT_ONCE, **self.values}, self.assignor)
         return Configured(assignor=self.assignor, settings=settings, tasks=self.units)
 
-    def _event(self, row: Mapping[str, Any], place: str) -> Happening:
+    def _event(self, row: Mapping[str, Any], place: str) -> ScenarioEvent:
         kinds = [key for key in row if key in EVENTS]
         refuse_unknown(row, ("at_ms", *EVENTS, "temporary"), place)
         if len(kinds) != 1:
@@ -145,12 +145,12 @@ class _Reader:
         tells = _tells(row.get(TELLS_KEY, self.tells), f"{place}.{TELLS_KEY}")
         return Joins(join=join, draining=member.draining, tells=tells, **spans)
 
-    def forget(self, raw: object, place: str) -> Happening:
+    def forget(self, raw: object, place: str) -> ScenarioEvent:
         if raw is not True:
             raise BadInput(f"{place}: expected true")
         return s.Forgets()
 
-    def undelivered(self, raw: object, place: str) -> Happening:
+    def undelivered(self, raw: object, place: str) -> ScenarioEvent:
         if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
             raise BadInput(f"{place}: expected a list of member ids")
         for nth, name in enumerate(raw):
@@ -158,7 +158,7 @@ class _Reader:
                 raise BadInput(f"{place}[{nth}]: {shown(name)}; expected a member that joins")
         return s.Undelivered(frozenset(raw))
 
-    def lag(self, raw: object, place: str) -> Happening:
+    def lag(self, raw: object, place: str) -> ScenarioEvent:
         row = _object(raw, place)
         member = self.member(row.get("member"), f"{place}.member")
         offsets = []
@@ -169,16 +169,16 @@ class _Reader:
             offsets.append((self.task(text, at), whole(behind, 0, at, LONG_MAX)))
         return s.Lagging(member, tuple(offsets))
 
-    def ready(self, raw: object, place: str) -> Happening:
+    def ready(self, raw: object, place: str) -> ScenarioEvent:
         row = _object(raw, place, ("member", "task"))
         member = self.member(row.get("member"), f"{place}.member")
         return s.Ready(member, self.task(row.get("task"), f"{place}.task"))
 
-    def config(self, raw: object, place: str) -> Happening:
+    def config(self, raw: object, place: str) -> ScenarioEvent:
         self.values |= _object(raw, place)
         return self._configured()
 
-    def tasks(self, raw: object, place: str) -> Happening:
+    def tasks(self, raw: object, place: str) -> ScenarioEvent:
         self.units = parse_tasks(raw, place)
         self.names = Names(TaskTable(self.units))
         return self._configured()
@@ -196,12 +196,12 @@ class _Reader:
         return self.names.table.task(index)
 
 
-def _of_member(happening: Callable[[str], Happening]) -> _Read:
+def _of_member(happening: Callable[[str], ScenarioEvent]) -> _Read:
     """Reads an event that names a member and nothing else."""
     return lambda reader, raw, place: happening(reader.member(raw, place))
 
 
-_Read: TypeAlias = Callable[[_Reader, Any, str], Happening]
+_Read: TypeAlias = Callable[[_Reader, Any, str], ScenarioEvent]
 _READERS: Mapping[str, _Read] = {
     "join": _Reader.join,
     "leave": _of_member(s.Leaves),

@@ -1,10 +1,10 @@
 """Checks whether Kafka lets a client log in and do its work, and explains a refusal.
 
-librdkafka retries whatever the reason. To a client that waits for an answer, a wrong password, an
-expired certificate and an absent broker look the same, and a topic without ACLs looks as if it did
-not exist. `check` runs first: it logs in, compares what the principal may do (KIP-430) with what
-its role needs (`acls`), and raises an error that names what is missing. `explained` does the same
-for an error of a running client.
+librdkafka retries after every error, so a client cannot tell a wrong password, an expired
+certificate and an absent broker apart, and a topic without ACLs looks as if it did not exist.
+`check` runs first: it logs in, compares the principal's rights (KIP-430) with those that its role
+needs (`acls`), and raises an error that names the missing ones. `explained` does the same for an
+error of a running client.
 
 The job and the command line end with that error; a worker logs it and keeps trying.
 """
@@ -32,7 +32,7 @@ SECOND_THOUGHT_S = 2.0
 """A refusal by one broker counts if no other broker has answered after this long."""
 LOOK_S = 0.05
 STEP_S = 0.5
-_UNSEEN = " (or there is no such topic: Kafka does not say)"
+_UNSEEN = " (or there is no such topic: Kafka does not tell these apart)"
 _NOISE = re.compile(r"^\S+://\S+: | \(after .*\)$")
 """What librdkafka adds to an error: the broker's address and the connection's state."""
 _LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -116,7 +116,7 @@ def check(
 def missing(
     clients: ClientSettings, wanted: Sequence[Acl], timeout_s: float = TIMEOUT_S
 ) -> tuple[list[Acl], list[str]]:
-    """Which of these rights on topics this client lacks, and which of the topics do not exist.
+    """The rights on topics that this client lacks, and the topics that do not exist.
 
     Raises:
         Refused: wrong login or certificate.
@@ -180,7 +180,7 @@ def lacking(clients: ClientSettings, topic_name: str, operation: str) -> str:
 
 
 def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | None:
-    """After a failure: what Kafka refuses this client; None if it refuses nothing."""
+    """After a failure, the message about what Kafka refuses this client; None = nothing."""
     with suppress(Silent):
         try:
             check(clients, role, prefixes, timeout_s=10)
@@ -191,10 +191,10 @@ def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | N
 
 @contextmanager
 def fatal_named() -> Iterator[None]:
-    """Raise a producer's fatal error as itself.
+    """Raise a producer's fatal error as a `KafkaException`.
 
-    The client raises it in the call that serves its callbacks. A callback that runs then turns it
-    into a `SystemError` whose cause it is.
+    The client raises it in the call that serves its callbacks. If a callback runs at that time, it
+    raises a `SystemError` instead, with the fatal error as its cause.
 
     Raises:
         KafkaException: the fatal error.
@@ -208,7 +208,7 @@ def fatal_named() -> Iterator[None]:
 
 
 def explained(error: KafkaError, clients: ClientSettings, role: Role, prefix: str) -> str | None:
-    """What an error of a running client means; None if it is no refusal.
+    """The explanation of a running client's error; None if it is not a refusal.
 
     May open connections, to check the ACLs or to read the broker's certificate.
     """

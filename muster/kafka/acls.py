@@ -178,7 +178,7 @@ def acls_of(role: Role, prefix: str) -> tuple[Acl, ...]:
 def governed_acls(
     groups: Iterable[str], topics: Iterable[str], config_topics: Iterable[str]
 ) -> tuple[Acl, ...]:
-    """What a governor needs besides, of the groups that it governs.
+    """The ACLs that a governor needs on the groups that it governs, besides those of its role.
 
     Args:
         groups: consumer groups and Connect clusters.

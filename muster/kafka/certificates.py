@@ -1,7 +1,7 @@
 """Finds certificates that have expired or are not valid yet.
 
-The error of a failed TLS handshake says little. So the certificates of the connection are read from
-the client's files and settings, and from the brokers, and an error can name the one at fault.
+The error of a failed TLS handshake does not name the certificate. So muster reads the certificates
+of the connection from the client's files and settings, and from the brokers.
 """
 
 from __future__ import annotations

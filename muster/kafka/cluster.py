@@ -1,7 +1,7 @@
-"""What commands ask of a Kafka cluster, and how they report its failures.
+"""An admin client for commands, and muster's errors for its failures.
 
-A failure of the client becomes one of muster's errors, with librdkafka's reason (`failures_named`).
-librdkafka's own log is switched off.
+`failures_named` turns a failure of the client into one of muster's errors, with librdkafka's
+reason. librdkafka's own log is switched off.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
         yield
     except KafkaException as error:
         reason: KafkaError = error.args[0]
-        said = settings.hidden(str(reason.str()))
+        text = settings.hidden(str(reason.str()))
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
-            raise BadInput(f"a client setting is not accepted: {said}") from None
+            raise BadInput(f"a client setting is not accepted: {text}") from None
         if reason.code() in _NOT_ALLOWED and topic:
             raise access.Refused(access.lacking(settings, topic, doing)) from None
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {_story(reason, said)}") from None
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {_failure_text(reason, text)}") from None
     except access.Silent as error:
         raise Unreachable(str(error)) from None
 
 
-def _story(reason: KafkaError, said: str) -> str:
+def _failure_text(reason: KafkaError, text: str) -> str:
     silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-    return f"no answer within {TIMEOUT_S} s ({said})" if reason.code() in silent else said
+    return f"no answer within {TIMEOUT_S} s ({text})" if reason.code() in silent else text
 
 
 def admin(settings: ClientSettings) -> AdminClient:

@@ -14,9 +14,9 @@ from muster.protocol.split_records import Joiner
 def joined(
     rows: Iterable[Row], on_fault: Callable[[Row, DecodeError], None] = lambda row, error: None
 ) -> Iterator[Row]:
-    """Whole records; one that was split comes with its own key at the place of its last part.
+    """Whole records; a split record comes with its own key, in place of its last part.
 
-    All parts of a record are in one partition, also when the topic grows meanwhile.
+    All parts of a record are in one partition, even if partitions are added meanwhile.
 
     Args:
         rows: of one topic or several, in order within a partition.

@@ -1,4 +1,4 @@
-"""Gives principals the rights of a role: creates ACLs that are missing, removes none."""
+"""Grants principals the rights of a role: creates missing ACLs, removes none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Grant:
 
     Attributes:
         principal: ``User:NAME``.
-        acl: what it may do.
+        acl: the right.
         status: ``created``, ``ok`` (it existed) or ``planned``.
     """
 
@@ -57,11 +57,13 @@ def create_acls(settings: ClientSettings, grants: Sequence[Grant]) -> list[Grant
     with failures_named(settings):
         client = admin(settings)
         try:
-            there = set(client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result(TIMEOUT_S))
-            missing = [grant for grant in grants if _binding(grant) not in there]
+            existing = set(
+                client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+            )
+            missing = [grant for grant in grants if _binding(grant) not in existing]
             bindings = [_binding(grant) for grant in missing]
-            made = client.create_acls(bindings, request_timeout=TIMEOUT_S) if bindings else {}
-            for future in made.values():
+            created = client.create_acls(bindings, request_timeout=TIMEOUT_S) if bindings else {}
+            for future in created.values():
                 future.result(TIMEOUT_S)
         except KafkaException as error:
             raise _explained(error, settings) from None

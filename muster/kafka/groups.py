@@ -34,7 +34,7 @@ PAUSE_S = 0.25
 NO_MEMBER = "muster-no-member"
 """A member id that no member has: those that Kafka and its clients make end with a UUID."""
 SEAT_PREFIX = "muster-governor"
-"""Instance ids of governors (`muster adopt`) begin like this, so that they are known as such."""
+"""Prefix of the instance ids of governors (`muster adopt`), by which others recognise them."""
 
 
 class Kind(StrEnum):
@@ -70,7 +70,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectWorker:
-    """What a Connect worker told and was told.
+    """A Connect worker's metadata and assignment.
 
     Attributes:
         version: of its protocol: 0 = eager, 1 = compatible, 2 = sessioned.
@@ -94,7 +94,7 @@ class ConnectWorker:
     delay_ms: int
 
     def holds(self) -> set[tuple[str, int]]:
-        """(connector, task) pairs that it runs when it has done what it was told."""
+        """(connector, task) pairs that it runs once it has applied its assignment."""
         return (_pairs(self.running or {}) - _pairs(self.revoked)) | _pairs(self.assigned)
 
 
@@ -154,13 +154,13 @@ class Member:
 
     @property
     def name(self) -> str:
-        """What people know it by: its instance id, host:port of its REST, else its member id."""
+        """Its name for people: instance id, host:port of its REST address, else member id."""
         place = urlsplit(self.connect.url).netloc if self.connect else None
         return self.instance_id or place or self.id
 
     @property
     def is_governor(self) -> bool:
-        """Whether it is `muster adopt`: it leads the group, and runs nothing."""
+        """Whether it is a governor (`muster adopt`), which leads the group and runs no task."""
         return (self.instance_id or "").startswith(SEAT_PREFIX)
 
 
@@ -203,11 +203,11 @@ class Description:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether it is between two assignments; a classic one then says nothing of members."""
+        """Whether it rebalances; Kafka then returns no assignments of a classic group."""
         return self.state not in ("Stable", "Empty", "Dead")
 
     def topics(self) -> list[str]:
-        """Topics that its members read, as far as they say, sorted."""
+        """Topics that its members read, as far as their metadata shows, sorted."""
         named = {topic for member in self.members for topic in member.topics or ()}
         held = {part.topic for member in self.members for part in member.assigned}
         read = {topic for unit in self.subtopologies for topic in unit.sources}
@@ -299,7 +299,7 @@ def may_join(client: Client, group: str) -> bool:
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:  # noqa: ANN401 — what the library returns
-    """Ask again while a broker that has just started loads its groups."""
+    """Call `ask` again while a broker that has just started loads its groups."""
     from kafka.errors import RetriableError
 
     for _ in range(ATTEMPTS):

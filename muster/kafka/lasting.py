@@ -1,4 +1,4 @@
-"""A producer that lasts: it is replaced when it has failed for good."""
+"""A producer that replaces itself after a fatal error."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access
 from muster.protocol.codec import Encoded
 
+SERVE_S: Final = 0.25
+"""Longest wait inside librdkafka, which does not notice that its caller closes."""
+REPLACED_S: Final = 0.5
+"""Pause after a fatal error, before the new producer is served."""
 Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
 class LastingProducer:
-    """After a fatal error an idempotent producer refuses every record: another takes its place.
+    """An idempotent producer; after a fatal error, which ends one for good, a new one replaces it.
 
     Args:
-        config: librdkafka's.
-        log: takes librdkafka's lines.
+        config: librdkafka's settings.
+        log: gets librdkafka's lines.
         on_fatal: called with the error when a producer is replaced.
 
     Raises:
@@ -67,8 +71,14 @@ class LastingProducer:
             return False
         return True
 
+    def serve_until(self, closing: threading.Event) -> None:
+        """Run due callbacks until `closing` is set; the body of a thread."""
+        while not closing.is_set():
+            if not self.serve(SERVE_S):
+                closing.wait(REPLACED_S)
+
     def flush(self, wait_s: float) -> int:
-        """Wait until every record is written; returns how many are not."""
+        """Wait until every record is written; return how many are not."""
         with suppress(KafkaException), access.fatal_named():
             return int(self._producer.flush(wait_s))
         return 1

@@ -17,7 +17,7 @@ _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
 """What differs between repeated lines: names of clients and threads, times, and counts."""
 
 
-class Told:
+class RecentlyLogged:
     """Remembers which lines were logged recently, by a key that identifies a line.
 
     Args:
@@ -53,9 +53,18 @@ class RepeatFilter(logging.Filter):
         self, pause_s: float = PAUSE_S, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
-        self._logged = Told(pause_s, clock_s)
+        self._logged = RecentlyLogged(pause_s, clock_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""
         text = record.getMessage()
         return not _KAFKAS_OWN.match(text) or self._logged.is_news(_VARYING.sub("", text))
+
+
+def drop_noise(log: logging.Logger) -> None:
+    """Drop repeated lines, and warnings about settings that only the other client uses.
+
+    One set of settings serves producers and consumers, and each warns about those that it ignores.
+    """
+    log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+    log.addFilter(RepeatFilter())

@@ -1,4 +1,4 @@
-"""Messages of Kafka's protocol that the library kafka-python does not have, for its codec.
+"""Kafka protocol messages that the library kafka-python lacks, encoded with its codec.
 
 The JSON files in `schemas/` list the fields in the form of Kafka's own message definitions:
 
@@ -35,15 +35,15 @@ class StreamsGroupDescribeResponse(ApiMessage, load_json=_HERE):
 
 
 class ConnectWorkerMetadata(ApiData, load_json=_HERE):
-    """What a Connect worker says at JoinGroup: its URL, the config it has read, what it runs."""
+    """A Connect worker's JoinGroup metadata: its URL, its config offset, what it runs."""
 
 
 class ConnectWorkerAssignment(ApiData, load_json=_HERE):
-    """What a Connect worker is to run and to stop; also the form of a metadata's `allocation`."""
+    """Tasks that a Connect worker is to run and to stop; also the form of `allocation`."""
 
 
 def subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """What a consumer says at JoinGroup; some write version 1 and leave out what it has more.
+    """Decode a consumer's JoinGroup metadata; some clients write version 1 with version 0's fields.
 
     Raises:
         Exception: of the codec, for bytes of another protocol.

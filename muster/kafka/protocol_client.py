@@ -1,8 +1,8 @@
 """A client that sends any request of Kafka's protocol: kafka-python, with muster's client settings.
 
-librdkafka's admin client hides what a member said when it joined a group (its subscription, its
-rack, what it owned) and knows neither Connect's workers nor KIP-1071's groups. kafka-python has the
-requests themselves. It comes with the extra ``adopt``.
+librdkafka's admin client does not return a member's JoinGroup metadata (subscription, rack, owned
+partitions) and supports neither Connect's workers nor KIP-1071's groups. kafka-python has the
+requests themselves. The extra ``adopt`` installs it.
 """
 
 from __future__ import annotations
@@ -37,43 +37,45 @@ def config(clients: ClientSettings) -> dict[str, Any]:
     Raises:
         ConfigError: a login or store that kafka-python does not have; the message names the key.
     """
-    given = clients.librdkafka()
-    protocol = str(given.get("security.protocol", "PLAINTEXT")).upper()
+    settings = clients.librdkafka()
+    protocol = str(settings.get("security.protocol", "PLAINTEXT")).upper()
     chosen: dict[str, Any] = {
         "bootstrap_servers": [each.strip() for each in clients.bootstrap.split(",")],
-        "client_id": str(given.get("client.id", "muster")),
+        "client_id": str(settings.get("client.id", "muster")),
         "security_protocol": protocol,
         "request_timeout_ms": TIMEOUT_MS,
         "bootstrap_timeout_ms": TIMEOUT_MS,
     }
     if protocol.startswith("SASL"):
-        chosen |= _login(given)
+        chosen |= _login(settings)
     if protocol.endswith("SSL"):
-        chosen["ssl_context"] = _tls(given)
+        chosen["ssl_context"] = _tls(settings)
         chosen["ssl_check_hostname"] = chosen["ssl_context"].check_hostname
     return chosen
 
 
-def _login(given: Mapping[str, RdKafkaValue]) -> dict[str, Any]:
-    mechanism = str(given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI"))).upper()
+def _login(settings: Mapping[str, RdKafkaValue]) -> dict[str, Any]:
+    mechanism = str(
+        settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI"))
+    ).upper()
     if mechanism not in _MECHANISMS:
         raise ConfigError(
             "sasl.mechanism", mechanism, f"for this command one of {', '.join(_MECHANISMS)}"
         )
     login = {"sasl_mechanism": mechanism}
     if mechanism == "GSSAPI":
-        service = given.get("sasl.kerberos.service.name", "kafka")
+        service = settings.get("sasl.kerberos.service.name", "kafka")
         return {**login, "sasl_kerberos_service_name": str(service)}
     return {
         **login,
-        "sasl_plain_username": str(given.get("sasl.username", "")),
-        "sasl_plain_password": str(given.get("sasl.password", "")),
+        "sasl_plain_username": str(settings.get("sasl.username", "")),
+        "sasl_plain_password": str(settings.get("sasl.password", "")),
     }
 
 
-def _tls(given: Mapping[str, RdKafkaValue]) -> ssl.SSLContext:
+def _tls(settings: Mapping[str, RdKafkaValue]) -> ssl.SSLContext:
     """The TLS context that librdkafka's settings describe."""
-    text = {key: str(value) for key, value in given.items() if key.startswith("ssl.")}
+    text = {key: str(value) for key, value in settings.items() if key.startswith("ssl.")}
     try:
         context = ssl.create_default_context(
             cafile=text.get("ssl.ca.location"), cadata=text.get("ssl.ca.pem")
@@ -83,7 +85,7 @@ def _tls(given: Mapping[str, RdKafkaValue]) -> ssl.SSLContext:
         raise ConfigError("ssl.*", "(certificates)", f"readable PEM files ({error})") from None
     if text.get(HOST_CHECK, "https").lower() == "none":
         context.check_hostname = False
-    if str(given.get("enable.ssl.certificate.verification", "true")).lower() == "false":
+    if str(settings.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -132,18 +134,18 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
         client = KafkaAdminClient(**config(clients))
         yield client
     except errors.KafkaConfigurationError as error:
-        raise BadInput(f"a client setting is not accepted: {_said(clients, error)}") from None
+        raise BadInput(f"a client setting is not accepted: {_error_text(clients, error)}") from None
     except (errors.SaslAuthenticationFailedError, errors.AuthorizationError) as error:
         raise Refused(
-            f"Kafka at {clients.bootstrap} refuses: {_said(clients, error)}; this needs DESCRIBE on"
-            " the groups, on their topics and on the cluster"
+            f"Kafka at {clients.bootstrap} refuses: {_error_text(clients, error)}; this needs"
+            " DESCRIBE on the groups, on their topics and on the cluster"
         ) from None
     except errors.KafkaError as error:
-        raise Unreachable(f"Kafka at {clients.bootstrap}: {_said(clients, error)}") from None
+        raise Unreachable(f"Kafka at {clients.bootstrap}: {_error_text(clients, error)}") from None
     finally:
         if client is not None:
             client.close()
 
 
-def _said(clients: ClientSettings, error: Exception) -> str:
+def _error_text(clients: ClientSettings, error: Exception) -> str:
     return clients.hidden(f"{type(error).__name__}: {error}"[:500])

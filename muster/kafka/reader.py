@@ -1,4 +1,4 @@
-"""Reads a topic to its end: everything that it holds at this moment."""
+"""Reads a topic to its present end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
         at_ms: its timestamp.
         signature: of the header `signing.HEADER`; empty = it has none.
         generation: of the header ``generation``; -1 = it has none.
-        by: of the header ``by``: who asked for it; empty = it has none.
+        by: of the header ``by``, the author; empty = it has none.
     """
 
     key: bytes | None
@@ -60,10 +60,10 @@ def read(
     key: bytes | None = None,
     since_ms: int | None = None,
 ) -> Iterator[Row]:
-    """Everything a topic holds now, oldest first within a partition.
+    """Every record that a topic has now, oldest first within a partition.
 
     Reads every partition, also for one key: when partitions are added to a topic, a key moves to
-    another one, and a producer that has not noticed it still writes to the old one.
+    another partition, and a producer that has not noticed this still writes to the old one.
 
     Args:
         settings: how to reach the cluster.
@@ -77,19 +77,7 @@ def read(
     wanted = range(partitions_of(settings, topic))
     owner = None if key is None else whole_key(key)
     with failures_named(settings, topic, "READ"):
-        consumer = Consumer(
-            settings.librdkafka(
-                {
-                    "group.id": f"{topic.rpartition('.')[0]}.cli-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "enable.partition.eof": True,
-                    "fetch.wait.max.ms": 10,
-                    "isolation.level": "read_committed",
-                    **QUIET,
-                }
-            )
-        )
+        consumer = consumer_of(settings, topic.rpartition(".")[0], fetch_wait_ms=10)
         try:
             starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in wanted]
             if since_ms is not None:
@@ -102,6 +90,29 @@ def read(
                     yield row
         finally:
             consumer.close()
+
+
+def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Consumer:
+    """A consumer that commits nothing and reports the end of each partition.
+
+    Args:
+        settings: how to reach the cluster.
+        prefix: topic prefix; the ACLs of readers allow consumer groups that begin with it.
+        fetch_wait_ms: how long a broker may wait for new records before it answers.
+    """
+    return Consumer(
+        settings.librdkafka(
+            {
+                "group.id": f"{prefix}.cli-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": fetch_wait_ms,
+                "isolation.level": "read_committed",
+                **QUIET,
+            }
+        )
+    )
 
 
 def until_end(
@@ -120,7 +131,7 @@ def until_end(
         skip_errors: go on after an error of the broker until the patience is over.
 
     Raises:
-        KafkaException: an error that a repetition does not end, or no answer in time (_TIMED_OUT).
+        KafkaException: an error that is not retriable, or no answer in time (_TIMED_OUT).
     """
     for topic in {start.topic for start in starts}:
         # A client that knows the leaders fetches at once; otherwise it waits half a second first.
@@ -163,7 +174,7 @@ def _retriable(error: BaseException) -> bool:
 
 
 def row_of(message: Message) -> Row:
-    """The record of a message that is no error."""
+    """The record in a message without an error."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None

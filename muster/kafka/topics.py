@@ -17,8 +17,7 @@ from muster.protocol.topics import TOPICS, Topic, TopicKind
 DEFAULT_PARTITIONS = 4
 BROKER_DEFAULT = -1
 MEMBERS_A_PARTITION = 250
-"""Members that share a partition of the assignments, at most. Each reads what all of them are
-written."""
+"""Most members that share a partition of the assignments; each reads the records of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,10 @@ class Partitions:
     """How many partitions topics are to have.
 
     Attributes:
-        each: of every topic; None = the default for new ones, any number for existing ones.
-        members: members of all groups together that the topics are to serve; None = not said. Only
-            the assignments get more partitions for them: each member reads its whole partition. The
-            coordinator reads the other topics, and more partitions make its batches slower.
+        each: of every topic; None = the default for new topics, any number for existing ones.
+        members: how many members all groups together will have; None = not known. Only the
+            assignments get more partitions for them, because each member reads its whole partition.
+            More partitions of the other topics would make the coordinator's batches slower.
     """
 
     each: int | None = None
@@ -107,7 +106,7 @@ def create(
     access.reach(settings, TIMEOUT_S)
     with failures_named(settings, f"{prefix}.*", "CREATE"):
         client = admin(settings)
-        there = client.list_topics(timeout=TIMEOUT_S).topics
+        existing = client.list_topics(timeout=TIMEOUT_S).topics
         missing = {
             t.name(prefix): NewTopic(
                 t.name(prefix),
@@ -116,7 +115,7 @@ def create(
                 config={**t.settings, **(more or {})},
             )
             for t in TOPICS
-            if t.name(prefix) not in there
+            if t.name(prefix) not in existing
         }
         created = _create(client, list(missing.values())) if missing else set()
         return [
@@ -128,7 +127,7 @@ def create(
 
 
 def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
-    """Create topics; returns the names of those that no other client created meanwhile."""
+    """Create topics; return the names of those that no other client created meanwhile."""
     created: set[str] = set()
     futures = client.create_topics(topics, request_timeout=TIMEOUT_S)
     for name, future in futures.items():

@@ -16,7 +16,7 @@ from muster.protocol.events import Event
 from muster.signing.keyring import KeyFile, signed
 
 BY = "by"
-"""Header of a record that says who asked for it."""
+"""Header of a record that names its author."""
 _UNHEARD = logging.getLogger("muster.cli.unheard")
 """Drops fatal errors, which librdkafka logs at any level; they are raised as exceptions too."""
 _UNHEARD.disabled = True
@@ -44,8 +44,8 @@ def append(
         topic: full name.
         event: the event.
         keys: sign it; None = it is not signed.
-        by: who asked for it, for people who read the log later: the record's header ``by``, which
-            is not signed. Empty = no header.
+        by: the author, for people who read the topic later: the record's header ``by``, which is
+            not signed. Empty = no header.
 
     Raises:
         EncodeError: no key may sign it now.
@@ -87,7 +87,7 @@ def deliver(
         topic: full name.
         record: key, value and headers.
         timeout_s: how long Kafka may take.
-        partition: where to; None = the one of the key.
+        partition: the partition to write to; None = the key's.
 
     Raises:
         KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).

@@ -22,7 +22,7 @@ class Generation(NamedTuple):
 
 
 def generations(records: Sequence[Published]) -> list[Generation]:
-    """The group's generations, oldest first; a tombstone begins the list anew."""
+    """The group's generations since its last tombstone, oldest first."""
     by_number: dict[int, Generation] = {}
     before: frozenset[str] = frozenset()
     for published in records:

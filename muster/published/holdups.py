@@ -1,10 +1,10 @@
-"""Finds members that hold up a group: they were asked to stop tasks and have not confirmed it.
+"""Finds members that hold up a group: the coordinator waits for them to release tasks.
 
-A group's newest record says which member owes what; its older records say since when. Times are
-broker time. A member is fenced `rebalance.timeout.ms` after the coordinator has a proof that it
-could read the request. The proof is a tick whose wake-up was published after the request: the next
-event of the group, at most a heartbeat interval later, publishes it, and the tick follows within a
-step (`state.deadlines.step_of`).
+A group's newest record says which member owes which release, its older records since when. Times
+are broker time. The coordinator fences a member `rebalance.timeout.ms` after it has a proof that
+the member could read the request. The proof is a tick whose wake-up was published after the
+request: the group's next event, at most a heartbeat interval later, publishes the wake-up, and the
+tick follows within a step (`state.deadlines.step_of`).
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class PendingReleases:
         self._of: dict[GroupId, dict[MemberId, _Request]] = {}
 
     def noting(self, records: Iterable[Published]) -> Iterator[Published]:
-        """The same records, each absorbed on its way."""
+        """Yield the same records; `take` each first."""
         for published in records:
             self.take(published)
             yield published
 
     def take(self, published: Published) -> None:
-        """Absorb a group's next record."""
+        """Take a group's next record."""
         record, at_ms = published.record, published.at_ms
         before = self._of.pop(record.group, {})
         if not isinstance(record, GroupSnapshot):
@@ -104,11 +104,11 @@ class PendingReleases:
             self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
 
     def only(self, group: GroupId) -> PendingReleases:
-        """What is known of one group now, as a value that later records do not change."""
-        kept = PendingReleases()
+        """A copy with one group only, which later records do not change."""
+        copy = PendingReleases()
         if group in self._of:
-            kept._of[group] = self._of[group]
-        return kept
+            copy._of[group] = self._of[group]
+        return copy
 
     def holdups(self, snapshot: GroupSnapshot) -> tuple[Holdup, ...]:
         """The members that owe releases, longest first; `snapshot`: the group's newest record."""

@@ -47,7 +47,7 @@ class Signed(NamedTuple):
     sign: CoordinatorSign
 
     def is_old(self, now_ms: int) -> bool:
-        """Whether the process should have written further signs since."""
+        """Whether the process should have written another sign since."""
         return now_ms - self.at_ms > self.sign.interval_ms + SILENT_MS
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from muster.output import ago, span, table
 from muster.protocol.ids import Role
+from muster.published.copies import CopyState, copies_of
 from muster.published.snapshots import NO_MEMBER, Shown, compact
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
@@ -70,7 +71,6 @@ def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None 
 def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
     s = each.snapshot
     member = {m.slot: m.id for m in s.members}
-    lag = {(int(t), int(slot)): int(offsets) for t, slot, offsets in s.lags}
     keyed: list[tuple[tuple[int, Role, str], list[object]]] = []
     for t in range(len(each.table)):
         holder = int(s.holder[t])
@@ -79,19 +79,11 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
         if verbose:
             row += [member.get(int(s.target[t])), member.get(int(s.destination[t])), None]
         keyed.append(((t, Role.ACTIVE, ""), row))
-    for role, pairs, going in (
-        (Role.STANDBY, s.standby, s.standby_revoking),
-        (Role.LEARNER, s.learner, s.learner_revoking),
-    ):
-        leaving = set(map(tuple, going.tolist()))
-        ready = set(map(tuple, s.ready.tolist()))
-        for t, slot in pairs.tolist():
-            calm = (
-                "ready" if (t, slot) in ready else "restoring" if role is Role.LEARNER else "kept"
-            )
-            state = "revoking" if (t, slot) in leaving else calm
-            row = [s.group, str(each.table.task(t)), str(role), member.get(slot), state]
-            if verbose:
-                row += [None, None, lag.get((t, slot))]
-            keyed.append(((t, role, member.get(slot, "")), row))
+    for copy in copies_of(s):
+        state = "revoking" if copy.state is CopyState.LEAVING else copy.state.name.lower()
+        holder_id = member.get(copy.slot)
+        row = [s.group, str(each.table.task(copy.task)), str(copy.role), holder_id, state]
+        if verbose:
+            row += [None, None, copy.lag]
+        keyed.append(((copy.task, copy.role, holder_id or ""), row))
     return [row for _, row in sorted(keyed, key=lambda pair: pair[0])]

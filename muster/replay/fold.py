@@ -2,8 +2,8 @@
 
 The coordinator is a pure function of the log, so its work can be repeated anywhere, without Kafka.
 The log does not show where a batch ended. But every batch that changed the group published a
-snapshot, whose `through` names the newest offset that it absorbed of each partition. The fold cuts
-the log there.
+snapshot, whose `through` names the newest offset that the batch had of each partition. The fold
+cuts the log there.
 
 The fold begins with an empty group. If that does not give the first snapshot, older events have
 been deleted; the fold then begins with that snapshot and with a fresh session for every member.
@@ -67,7 +67,7 @@ class Recording:
 
     Attributes:
         group: its id.
-        events: what the coordinator absorbed, in log order within each partition.
+        events: what the coordinator took in, in log order within each partition.
         published: its snapshots, oldest first.
         newest: (topic kind, key) → newest value, of members' records and dictionaries.
     """
@@ -109,7 +109,7 @@ def recording(
         prefix: of muster's topics.
         keyring: verifies signatures; None = signatures are not checked.
     """
-    kept = Recording(group)
+    collected = Recording(group)
     guard = ReplayGuard()
     joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
     for item in items:
@@ -120,20 +120,22 @@ def recording(
             if kind in INPUTS:
                 origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
                 event = decode(kind, item.key, item.value, origin)
-                taken = _believed(event, item, keyring, guard)
+                taken = _accepted_event(event, item, keyring, guard)
                 if taken is not None:
-                    kept.events.append(taken)
+                    collected.events.append(taken)
             elif kind in joiners:
                 whole = joiners[kind].feed(item.key, item.value)
                 if whole is not None:
-                    _keep(kept, kind, item, *whole)
+                    _collect(collected, kind, item, *whole)
         except DecodeError:
             continue
-    return kept
+    return collected
 
 
-def _believed(event: Event, item: Row, keyring: Keyring | None, guard: ReplayGuard) -> Taken | None:
-    """What the group absorbed: the event if it was accepted, `Refused` or None if it was not.
+def _accepted_event(
+    event: Event, item: Row, keyring: Keyring | None, guard: ReplayGuard
+) -> Taken | None:
+    """The event as the group got it: itself if it was accepted, else `Refused` or None.
 
     Of several refusals in a row the coordinator passes on one; passing on each changes nothing.
     """
@@ -151,14 +153,16 @@ def _believed(event: Event, item: Row, keyring: Keyring | None, guard: ReplayGua
     return event
 
 
-def _keep(kept: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None) -> None:
-    if (kind, key) != (TopicKind.GROUPS, key_of(kept.group)):
-        kept.newest[kind, key] = value
+def _collect(
+    collected: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None
+) -> None:
+    if (kind, key) != (TopicKind.GROUPS, key_of(collected.group)):
+        collected.newest[kind, key] = value
         return
     record = decode_record(kind, key, value)
     assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
     where = f"{item.topic}-{item.partition}@{item.offset}"
-    kept.published.append(Published(where, item.at_ms, record, value))
+    collected.published.append(Published(where, item.at_ms, record, value))
 
 
 class Fold:
@@ -187,7 +191,7 @@ class Fold:
         for published in self._taken.published:
             record = published.record
             if isinstance(record, GroupGone):
-                yield self._forgotten(published)
+                yield self._fold_to_tombstone(published)
                 continue
             batch = self._batch(record)
             yield (
@@ -231,17 +235,17 @@ class Fold:
         through = {(topic, partition): offset for topic, partition, offset in record.through}
         return self._take(lambda at: at.offset <= through.get((at.topic, at.partition), -1))
 
-    def _take(self, mine: Callable[[Origin], bool]) -> list[Taken]:
+    def _take(self, is_of_batch: Callable[[Origin], bool]) -> list[Taken]:
         taken: list[Taken] = []
         for waiting in self._pending.values():
-            while waiting and mine(waiting[0].origin):
+            while waiting and is_of_batch(waiting[0].origin):
                 taken.append(waiting.popleft())
         return taken
 
     def _begin(self, published: Published, batch: list[Taken]) -> Folded:
         record = published.record
         assert isinstance(record, GroupSnapshot)
-        folded = self._step(self._anew(), published, batch)
+        folded = self._step(self._empty_groups(), published, batch)
         self.whole = not folded.difference
         if not self.whole:
             # Sessions are unknown and begin fresh. Only members that the record names owe a report.
@@ -265,7 +269,7 @@ class Fold:
             starts += [Group.recover(last, unverified=lost) for lost in (True, False)]
         return self._step(starts, published, batch)
 
-    def _anew(self) -> list[Group]:
+    def _empty_groups(self) -> list[Group]:
         """The empty group, verified or unverified: the records do not tell which one it was."""
         return [Group.new(self._taken.group, unverified=unverified) for unverified in (False, True)]
 
@@ -291,8 +295,8 @@ class Fold:
                 encoded = encode(record)
                 self.newest[kind, encoded.key] = encoded.value
 
-    def _forgotten(self, published: Published) -> Folded:
-        """Fold up to a tombstone, which names no offsets: up to the oldest pending deletion.
+    def _fold_to_tombstone(self, published: Published) -> Folded:
+        """Fold the events before a tombstone: up to the oldest pending deletion.
 
         Earlier versions wrote a tombstone for every deleted group; this one writes it only for a
         group that never had a configuration.
@@ -301,11 +305,11 @@ class Fold:
         ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))
         end = min(ends, default=None)
         batch = [] if end is None else self._take(lambda at: at.sort_key <= end)
-        group = (self._groups or self._anew())[0]
+        group = (self._groups or self._empty_groups())[0]
         epoch = group.coordinator_epoch
         step = advance(group, batch, coordinator_epoch=epoch, assignors=_named)
         self._publish(step.records)
-        self._groups = self._anew() if step.group.dead else [step.group]
+        self._groups = self._empty_groups() if step.group.dead else [step.group]
         difference = "" if step.group.dead else "the group was not deleted here"
         return Folded(published, step.group, step.group.snapshot(), difference)
 
@@ -322,14 +326,14 @@ class _Placements:
         self._were_asked = False
 
     def fast_and_slow(self) -> Iterator[Aside]:
-        """What answers at once, then, if it was asked, what still computes."""
+        """First a placement that answers at once, then, if asked for, one that still computes."""
         self._were_asked = False
         yield self._answer
         if self._were_asked:
             yield self._compute
 
     def _compute(self, question: Question, work: Callable[[], Outcome]) -> None:
-        self._answer(question, work)  # of the group as it is when it asks first
+        self._answer(question, work)  # computed for the group as it was at the first question
 
     def _answer(self, question: Question, work: Callable[[], Outcome]) -> Outcome:
         self._were_asked = True
@@ -345,9 +349,9 @@ def _tried(
     assert isinstance(record, GroupSnapshot)
     epoch = record.coordinator_epoch
     step = advance(start, batch, coordinator_epoch=epoch, assignors=_named, aside=aside)
-    mine = [r for r in step.records if isinstance(r, GroupSnapshot)] or [step.group.snapshot()]
-    same = [each for each in mine if encode(each).value == published.value]
-    made = same[0] if same else mine[-1]
+    snapshots = [r for r in step.records if isinstance(r, GroupSnapshot)] or [step.group.snapshot()]
+    same = [each for each in snapshots if encode(each).value == published.value]
+    made = same[0] if same else snapshots[-1]
     difference = "" if same else _difference(record, made)
     return Folded(published, step.group, made, difference), step.records
 
@@ -357,9 +361,9 @@ def _named(name: str) -> Assignor:
     return plugins.from_record(name, plugins.allowed_here())
 
 
-def _difference(published: GroupSnapshot, mine: GroupSnapshot) -> str:
+def _difference(published: GroupSnapshot, folded: GroupSnapshot) -> str:
     for each in fields(GroupSnapshot):
-        one, other = getattr(published, each.name), getattr(mine, each.name)
+        one, other = getattr(published, each.name), getattr(folded, each.name)
         same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
         if not same:
             return f"{each.name}: published {_short(one)}, here {_short(other)}"

@@ -1,4 +1,4 @@
-"""A group of Kafka's as a snapshot of muster's, so that muster's code plans for it.
+"""Converts a group that Kafka coordinates to a snapshot of muster's, so that muster can plan it.
 
 A topic is a unit, each of its partitions a task (`orders_0`), a consumer a member; a Streams
 application's subtopologies and a Connect cluster's connectors are units of their own.
@@ -20,7 +20,7 @@ from muster.protocol.keys import member_fault
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.settings import CONNECT_ASSIGNORS, parse_settings
 from muster.protocol.tasks import Connector, RackLists, Subtopology, TaskTable, Unit
-from muster.shadow.look import Seen
+from muster.shadow.look import ShadowedGroup
 
 ASSIGNORS: Mapping[Kind, str] = {
     Kind.CLASSIC: "sticky",
@@ -28,14 +28,14 @@ ASSIGNORS: Mapping[Kind, str] = {
     Kind.STREAMS: "high-availability",
     Kind.CONNECT: "cooperative",
 }
-"""What muster assigns with, unless told otherwise."""
+"""The assignor that muster plans with by default."""
 PROTOCOLS = ("eager", "compatible", "sessioned")
-"""Connect's protocols by version of what a worker says."""
+"""Connect's protocols; the index is the version in a worker's metadata."""
 RACKS = "rack.aware.assignment.strategy"
 
 
-class Held(NamedTuple):
-    """What a member has: printed ids of tasks by role."""
+class HeldTasks(NamedTuple):
+    """A member's tasks: printed ids by role."""
 
     active: frozenset[str]
     standby: frozenset[str] = frozenset()
@@ -43,61 +43,61 @@ class Held(NamedTuple):
 
 
 def names_of(members: Iterable[Member]) -> dict[str, str]:
-    """Member id → the name it has in muster's words, unique, valid as an id of muster's."""
-    given: dict[str, str] = {}
+    """Member id in Kafka → a unique name that is valid as a member id of muster."""
+    names: dict[str, str] = {}
     taken: set[str] = set()
     for member in members:
         name = member.name if member_fault(member.name) is None else member.id
         if name in taken or member_fault(name) is not None:
-            name = f"member-{len(given) + 1}"
+            name = f"member-{len(names) + 1}"
         taken.add(name)
-        given[member.id] = name
-    return given
+        names[member.id] = name
+    return names
 
 
-def held(seen: Seen, member: Member) -> Held:
-    """What a member has now."""
+def held_tasks(shadowed: ShadowedGroup, member: Member) -> HeldTasks:
+    """The tasks that a member has now."""
     if member.streams is not None:
         each = member.streams
-        return Held(*(_tasks(pairs) for pairs in (each.active, each.standby, each.warmup)))
+        return HeldTasks(*(_tasks(pairs) for pairs in (each.active, each.standby, each.warmup)))
     if member.connect is not None:
         jobs = member.connect.holds()
-        return Held(frozenset(name if task < 0 else f"{name}-{task}" for name, task in jobs))
-    return Held(frozenset(f"{part.topic}_{part.number}" for part in member.assigned))
+        return HeldTasks(frozenset(name if task < 0 else f"{name}-{task}" for name, task in jobs))
+    return HeldTasks(frozenset(f"{part.topic}_{part.number}" for part in member.assigned))
 
 
 def _tasks(pairs: Iterable[tuple[str, int]]) -> frozenset[str]:
     return frozenset(f"{unit}_{number}" for unit, number in pairs)
 
 
-def units(seen: Seen, measure: Measure | None) -> tuple[Unit, ...]:
+def units(shadowed: ShadowedGroup, measure: Measure | None) -> tuple[Unit, ...]:
     """The group's units; `measure` weighs partitions, None = all weigh 1.
 
     Raises:
-        BadInput: nothing of that measure is known of the group.
+        BadInput: the measure is not known of any of the group's partitions.
     """
-    kind = seen.description.kind
+    kind = shadowed.description.kind
     if kind is Kind.CONNECT:
-        return _connectors(seen)
+        return _connectors(shadowed)
     if kind is Kind.STREAMS:
-        return _subtopologies(seen)
-    known = [each.by(measure) for each in seen.loads.values()] if measure is not None else [0]
+        return _subtopologies(shadowed)
+    known = [each.by(measure) for each in shadowed.loads.values()] if measure is not None else [0]
     if all(value is None for value in known):
-        raise BadInput(f"--weight {measure}: not known of group {seen.description.group!r}")
+        raise BadInput(f"--weight {measure}: not known of group {shadowed.description.group!r}")
     return tuple(
         Subtopology(
             name=topic.name,
             partitions=topic.partitions,
             source_racks=_racks([topic], topic.partitions),
-            weights=None if measure is None else _weights(topic, seen.loads, measure),
+            weights=None if measure is None else _weights(topic, shadowed.loads, measure),
         )
-        for topic in seen.topics.values()
+        for topic in shadowed.topics.values()
     )
 
 
 def _weights(topic: Topic, loads: Mapping[Place, Load], measure: Measure) -> tuple[float, ...]:
-    found = (loads.get((topic.name, number)) for number in range(topic.partitions))
-    return tuple(round((each and each.by(measure)) or 0, 3) for each in found)
+    loads_of_partitions = (loads.get((topic.name, number)) for number in range(topic.partitions))
+    return tuple(round((each and each.by(measure)) or 0, 3) for each in loads_of_partitions)
 
 
 def _racks(read: list[Topic], partitions: int) -> RackLists | None:
@@ -110,10 +110,10 @@ def _racks(read: list[Topic], partitions: int) -> RackLists | None:
     )
 
 
-def _subtopologies(seen: Seen) -> tuple[Unit, ...]:
+def _subtopologies(shadowed: ShadowedGroup) -> tuple[Unit, ...]:
     rows = []
-    for unit in seen.description.subtopologies:
-        read = [seen.topics[name] for name in unit.sources if name in seen.topics]
+    for unit in shadowed.description.subtopologies:
+        read = [shadowed.topics[name] for name in unit.sources if name in shadowed.topics]
         count = max((topic.partitions for topic in read), default=0)
         rows.append(
             Subtopology(unit.name, count, bool(unit.changelogs), source_racks=_racks(read, count))
@@ -121,9 +121,9 @@ def _subtopologies(seen: Seen) -> tuple[Unit, ...]:
     return tuple(rows)
 
 
-def _connectors(seen: Seen) -> tuple[Unit, ...]:
-    counts = dict(seen.connectors or {})
-    for member in seen.description.members:
+def _connectors(shadowed: ShadowedGroup) -> tuple[Unit, ...]:
+    counts = dict(shadowed.connectors or {})
+    for member in shadowed.description.members:
         if member.connect is not None:
             for name, task in member.connect.holds():
                 counts[name] = max(counts.get(name, 0), task + 1)
@@ -131,7 +131,7 @@ def _connectors(seen: Seen) -> tuple[Unit, ...]:
 
 
 def as_group(
-    seen: Seen,
+    shadowed: ShadowedGroup,
     *,
     measure: Measure | None = None,
     assignor: str | None = None,
@@ -139,20 +139,19 @@ def as_group(
     """The group as muster would publish it if it coordinated it.
 
     Raises:
-        BadInput: the group is of a kind that muster cannot plan for, or nothing of the measure is
-            known.
+        BadInput: the group is of a kind that muster cannot plan for, or the measure is not known.
     """
-    described = seen.description
+    described = shadowed.description
     if described.kind not in ASSIGNORS:
         raise BadInput(f"group {described.group!r} is no group of consumers, Streams or Connect")
     name = assignor or ASSIGNORS[described.kind]
-    table = TaskTable(units(seen, measure))
+    table = TaskTable(units(shadowed, measure))
     ids = names_of(described.members)
     members = sorted(described.members, key=lambda member: ids[member.id])
     holder = np.full(len(table), -1, dtype=np.int32)
     pairs: dict[str, list[tuple[int, int]]] = {"standby": [], "learner": []}
     for slot, member in enumerate(members):
-        has = held(seen, member)
+        has = held_tasks(shadowed, member)
         for text in has.active:
             index = table.index(text)
             if index is not None:
@@ -171,7 +170,7 @@ def as_group(
         target_generation=1,
         state=GroupState.STABLE if members else GroupState.EMPTY,
         assignor=name,
-        settings=parse_settings(_settings(seen, name), name),
+        settings=parse_settings(_settings(shadowed, name), name),
         tasks=table.units,
         members=tuple(
             _entry(slot, ids[member.id], member, described.kind)
@@ -185,16 +184,16 @@ def as_group(
         target_learner=rows["learner"],
         standby=rows["standby"],
         learner=rows["learner"],
-        clock_ms=seen.at_ms,
-        generation_ms=seen.at_ms,
+        clock_ms=shadowed.at_ms,
+        generation_ms=shadowed.at_ms,
     )
 
 
-def _settings(seen: Seen, assignor: str) -> dict[str, object]:
-    """Racks count where members and brokers say theirs."""
-    said = any(member.rack for member in seen.description.members)
-    known = any(topic.has_racks for topic in seen.topics.values())
-    if said and known and assignor not in CONNECT_ASSIGNORS:
+def _settings(shadowed: ShadowedGroup, assignor: str) -> dict[str, object]:
+    """Settings of the plan: it is rack-aware if members and brokers both name racks."""
+    members_name_racks = any(member.rack for member in shadowed.description.members)
+    brokers_name_racks = any(topic.has_racks for topic in shadowed.topics.values())
+    if members_name_racks and brokers_name_racks and assignor not in CONNECT_ASSIGNORS:
         return {RACKS: "min_traffic"}
     return {}
 

@@ -25,8 +25,8 @@ REST_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A group, and what was read beside it.
+class ShadowedGroup:
+    """A group that Kafka coordinates, with its topics and their load.
 
     Attributes:
         description: the group.
@@ -34,7 +34,7 @@ class Seen:
         loads: load of each of their partitions.
         connectors: connector → number of its tasks, from Connect's REST; None = not asked.
         at_ms: when it was read, epoch milliseconds.
-        unknown: what cannot be known, one sentence each.
+        unknown: one sentence for each figure that cannot be known.
     """
 
     description: Description
@@ -45,56 +45,58 @@ class Seen:
     unknown: tuple[str, ...] = ()
 
 
-def look(
+def read_groups(
     clients: ClientSettings,
     groups: Sequence[str],
     *,
     measures: Sequence[Measure] = tuple(Measure),
     connect_url: str | None = None,
-) -> list[Seen]:
-    """Read groups, in the order given.
+) -> list[ShadowedGroup]:
+    """Read groups; return them in the order of `groups`.
 
     Args:
         clients: how to reach Kafka.
         groups: names.
         measures: loads to measure.
-        connect_url: REST address of a Connect worker; None = connectors are those that run.
+        connect_url: REST address of a Connect worker; None = only running connectors are known.
 
     Raises:
         NotFound, BadInput, Unreachable, Refused: as `muster.kafka.groups.describe`.
     """
     described = map(without_governor, describe(clients, groups))
-    return [_seen(clients, each, measures, connect_url) for each in described]
+    return [_read_group(clients, each, measures, connect_url) for each in described]
 
 
 def without_governor(description: Description) -> Description:
-    """The group without a governor of muster in it: that leads the others, and runs nothing."""
+    """The group without a governor of muster, which leads the group and runs no task."""
     members = tuple(member for member in description.members if not member.is_governor)
     if len(members) == len(description.members):
         return description
     return replace(description, members=members, assignor=f"muster adopt ({description.assignor})")
 
 
-def _seen(
+def _read_group(
     clients: ClientSettings,
     description: Description,
     measures: Sequence[Measure],
     connect_url: str | None,
-) -> Seen:
+) -> ShadowedGroup:
     now_ms = wall_ms()
     if description.kind is Kind.CONNECT:
         jobs = None if connect_url is None else connectors(connect_url)
-        return Seen(description, connectors=jobs, at_ms=now_ms, unknown=_connect_unknown(jobs))
+        return ShadowedGroup(
+            description, connectors=jobs, at_ms=now_ms, unknown=_connect_unknown(jobs)
+        )
     unknown: list[str] = []
     with failures_named(clients):
         client = admin(clients)
-        there = topics(client, description.topics())
-        places = [(t.name, p) for t in there.values() for p in range(t.partitions)]
+        known_topics = topics(client, description.topics())
+        places = [(t.name, p) for t in known_topics.values() for p in range(t.partitions)]
         commits = load.committed(client, description.group) if Measure.LAG in measures else None
         sizes = _sizes(clients, places, unknown) if Measure.BYTES in measures else None
         loads = load.measured(client, places, now_ms, commits=commits, log_sizes=sizes)
-    unknown += _unknown(description, there, loads, commits)
-    return Seen(description, there, loads, at_ms=now_ms, unknown=tuple(unknown))
+    unknown += _unknown(description, known_topics, loads, commits)
+    return ShadowedGroup(description, known_topics, loads, at_ms=now_ms, unknown=tuple(unknown))
 
 
 def _sizes(
@@ -109,7 +111,7 @@ def _sizes(
 
 def _unknown(
     description: Description,
-    there: Mapping[str, Topic],
+    known_topics: Mapping[str, Topic],
     loads: Mapping[Place, Load],
     commits: Mapping[Place, int] | None,
 ) -> list[str]:
@@ -117,22 +119,26 @@ def _unknown(
     members = description.members
     if description.is_rebalancing and description.kind is Kind.CLASSIC:
         lines.append(
-            f"who has what: the group is rebalancing ({description.state}), and Kafka tells that"
-            " of a classic group only when it is stable"
+            f"owners: the group is rebalancing ({description.state}), and Kafka returns the"
+            " assignments of a classic group only when it is stable"
         )
     if members and not any(member.rack for member in members):
-        lines.append("cross-rack partitions: no member says its rack (client.rack)")
-    elif there and not any(topic.has_racks for topic in there.values()):
-        lines.append("cross-rack partitions: the brokers say no racks (broker.rack)")
-    missing = sorted(set(description.topics()) - there.keys())
+        lines.append("cross-rack partitions: no member has a rack (client.rack)")
+    elif known_topics and not any(topic.has_racks for topic in known_topics.values()):
+        lines.append("cross-rack partitions: no broker has a rack (broker.rack)")
+    missing = sorted(set(description.topics()) - known_topics.keys())
     if missing:
-        lines.append(f"topics that are not there, or may not be described: {', '.join(missing)}")
+        lines.append(f"topics that do not exist or may not be described: {', '.join(missing)}")
     if any(member.pattern for member in members):
         lines.append("topics that a subscribed pattern matches and no member has")
-    if commits is not None and there and not any(each.lag is not None for each in loads.values()):
+    if (
+        commits is not None
+        and known_topics
+        and not any(each.lag is not None for each in loads.values())
+    ):
         lines.append("lag: the group has committed nothing")
     if description.kind is not Kind.STREAMS and members:
-        lines.append("capacity: Kafka's members do not tell theirs; every member counts as 1")
+        lines.append("capacity: Kafka does not know it; every member counts as 1")
     return lines
 
 
@@ -144,11 +150,11 @@ def _connect_unknown(jobs: Mapping[str, int] | None) -> tuple[str, ...]:
 
 
 def connectors(url: str) -> dict[str, int]:
-    """Connector → number of its tasks, as a Connect worker's REST says.
+    """Connector → number of its tasks, from a Connect worker's REST interface.
 
     Raises:
-        BadInput: no URL.
-        Unreachable: no answer, or not Connect's.
+        BadInput: `url` is no URL.
+        Unreachable: no answer, or an answer that is not Connect's.
     """
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--connect-url {url!r}: expected http://HOST:PORT")

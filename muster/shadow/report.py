@@ -1,4 +1,4 @@
-"""What `muster shadow` prints of a group: for people as tables, for scripts as an object."""
+"""The output of `muster shadow`: tables for people, a JSON object for scripts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from muster.discovery.load import Measure
 from muster.output import cell, table
 from muster.protocol.records import GroupSnapshot
 from muster.shadow.as_group import names_of
-from muster.shadow.look import Seen
-from muster.shadow.standing import Standing, present, task_word
+from muster.shadow.look import ShadowedGroup
+from muster.shadow.standing import PlacementFigures, present, task_word
 
 MOVES_SHOWN = 20
 _UNITS = {Measure.RECORDS: "RECORDS/S", Measure.BYTES: "BYTES/S", Measure.LAG: "LAG"}
@@ -18,28 +18,28 @@ _WORDS = {"records": "records a second", "bytes": "bytes a second", "lag": "lag"
 
 
 class Shadow(NamedTuple):
-    """A group, how it stands, and what muster would do with it.
+    """A group, its figures now, and what muster would do with it.
 
     Attributes:
-        seen: as it was read.
-        group: as muster would publish it.
-        now: how it stands.
+        shadowed: the group as it was read.
+        group: the group as muster would publish it.
+        now: its figures now.
         plan: the answer of muster's assignor, as of `muster assign`; None = no plan was possible.
-        after: how it would stand then.
-        why_no_plan: why there is none.
+        after: its figures after that plan.
+        why_no_plan: why no plan was possible.
     """
 
-    seen: Seen
+    shadowed: ShadowedGroup
     group: GroupSnapshot
-    now: Standing
+    now: PlacementFigures
     plan: Mapping[str, Any] | None
-    after: Standing | None
+    after: PlacementFigures | None
     why_no_plan: str = ""
 
 
 def as_json(shadow: Shadow) -> dict[str, Any]:
-    """The object of one group; keys are only ever added."""
-    described = shadow.seen.description
+    """The JSON object of one group; later versions only add keys."""
+    described = shadow.shadowed.description
     names = names_of(described.members)
     owned = present(shadow.group)
     members = []
@@ -67,7 +67,7 @@ def as_json(shadow: Shadow) -> dict[str, Any]:
         "epoch": described.epoch,
         "members": members,
         **shadow.now.as_json(),
-        "unknown": list(shadow.seen.unknown),
+        "unknown": list(shadow.shadowed.unknown),
         "plan": None if shadow.plan is None else {"assignor": shadow.group.assignor, **shadow.plan},
         "after": None if shadow.after is None else shadow.after.as_json(),
     }
@@ -79,7 +79,7 @@ def as_text(shadow: Shadow) -> str:
 
 
 def _paragraphs(shadow: Shadow) -> Iterator[str]:
-    described, word = shadow.seen.description, task_word(shadow.group)
+    described, word = shadow.shadowed.description, task_word(shadow.group)
     total = sum(unit.size for unit in shadow.group.tasks)
     columns = ("GROUP", "KIND", "STATE", "ASSIGNOR", "#MEMBERS", f"#{word.upper()}", "UNOWNED")
     row = (described.group, described.kind, described.state, described.assignor)
@@ -89,12 +89,12 @@ def _paragraphs(shadow: Shadow) -> Iterator[str]:
     if shadow.now.balance:
         yield "\n".join(_gain(shadow, word))
     yield "\n".join(_moves(shadow))
-    if shadow.seen.unknown:
-        yield "\n".join(["cannot be known:", *(f"- {line}" for line in shadow.seen.unknown)])
+    if shadow.shadowed.unknown:
+        yield "\n".join(["cannot be known:", *(f"- {line}" for line in shadow.shadowed.unknown)])
 
 
 def _members(shadow: Shadow, word: str) -> str:
-    described = shadow.seen.description
+    described = shadow.shadowed.description
     names = names_of(described.members)
     rows = shadow.now.members
     measures = [m for m in Measure if any(m in row.loads for row in rows.values())]

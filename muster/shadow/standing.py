@@ -1,4 +1,4 @@
-"""How a group stands: what each member has, how even that is, what is read from another rack."""
+"""Figures of a group's placement: tasks and load of each member, balance, reads across racks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from muster.discovery.load import Load, Measure
 from muster.protocol.ids import parse_task
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
-from muster.shadow.look import Seen
+from muster.shadow.look import ShadowedGroup
 
 Placement = Mapping[str, list[str]]
 """Member → printed ids of the tasks it runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What one member has.
+class MemberFigures:
+    """The figures of one member.
 
     Attributes:
         tasks: number of tasks.
@@ -32,18 +32,18 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a placement stands.
+class PlacementFigures:
+    """The figures of a placement.
 
     Attributes:
         members: by name.
-        balance: ``tasks`` or measure → the most that a member has, divided by the fair share;
-            1 = as even as can be. A measure that is 0 everywhere is missing.
+        balance: ``tasks`` or measure → the largest value of a member, divided by the fair share;
+            1 = perfectly even. A measure that is 0 everywhere is missing.
         cross_rack: sum over the members; None = unknown.
         unowned: tasks that no member has.
     """
 
-    members: Mapping[str, Row]
+    members: Mapping[str, MemberFigures]
     balance: Mapping[str, float]
     cross_rack: int | None
     unowned: int
@@ -68,17 +68,20 @@ def present(group: GroupSnapshot) -> Placement:
     return owned
 
 
-def standing(seen: Seen, group: GroupSnapshot, placement: Placement) -> Standing:
-    """Judge a placement of the group's tasks."""
+def figures_of(
+    shadowed: ShadowedGroup, group: GroupSnapshot, placement: Placement
+) -> PlacementFigures:
+    """Compute the figures of a placement of the group's tasks."""
     racks: dict[str, str | None] = {member.id: member.rack for member in group.members}
     plain = {unit.name: unit for unit in group.tasks if isinstance(unit, Subtopology)}
     rows = {
-        name: _row(seen, plain, racks.get(name), tasks) for name, tasks in sorted(placement.items())
+        name: _member_figures(shadowed, plain, racks.get(name), tasks)
+        for name, tasks in sorted(placement.items())
     }
     total = sum(unit.size for unit in group.tasks)
     crossings = [row.cross_rack for row in rows.values()]
     known = [each for each in crossings if each is not None]
-    return Standing(
+    return PlacementFigures(
         members=rows,
         balance=_balance(rows),
         cross_rack=sum(known) if known else None,
@@ -86,12 +89,14 @@ def standing(seen: Seen, group: GroupSnapshot, placement: Placement) -> Standing
     )
 
 
-def _row(seen: Seen, plain: Mapping[str, Subtopology], rack: str | None, tasks: list[str]) -> Row:
+def _member_figures(
+    shadowed: ShadowedGroup, plain: Mapping[str, Subtopology], rack: str | None, tasks: list[str]
+) -> MemberFigures:
     loads: dict[Measure, float] = {}
     crossing, known = 0, False
     for text in tasks:
         task = parse_task(text)
-        load: Load | None = seen.loads.get((task.unit, task.number))
+        load: Load | None = shadowed.loads.get((task.unit, task.number))
         for measure in Measure:
             value = None if load is None else load.by(measure)
             if value is not None:
@@ -101,10 +106,10 @@ def _row(seen: Seen, plain: Mapping[str, Subtopology], rack: str | None, tasks: 
         if racks is not None and rack is not None:
             known = True
             crossing += sum(rack not in replicas for replicas in racks[task.number])
-    return Row(len(tasks), loads, crossing if known or (rack and not tasks) else None)
+    return MemberFigures(len(tasks), loads, crossing if known or (rack and not tasks) else None)
 
 
-def _balance(rows: Mapping[str, Row]) -> dict[str, float]:
+def _balance(rows: Mapping[str, MemberFigures]) -> dict[str, float]:
     if not rows:
         return {}
     columns: dict[str, list[float]] = {"tasks": [row.tasks for row in rows.values()]}
@@ -119,5 +124,5 @@ def _balance(rows: Mapping[str, Row]) -> dict[str, float]:
 
 
 def task_word(group: GroupSnapshot) -> str:
-    """What people call the tasks."""
+    """The word for the group's tasks in tables: tasks of Connect, else partitions."""
     return "tasks" if any(isinstance(unit, Connector) for unit in group.tasks) else "partitions"

@@ -1,7 +1,4 @@
-"""Follows a group of Kafka's: what each of its rebalances moved.
-
-Pure: it is given the group each time it was read.
-"""
+"""Finds out what each rebalance of a group that Kafka coordinates moved. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from muster.shadow.standing import present
 
 
 @dataclass(slots=True)
-class Watched:
-    """The newest settled state of a group.
+class RebalanceTracker:
+    """Compares each settled state of a group with the one before.
 
     Attributes:
-        before: the group as it was last settled; None = not yet.
+        before: the newest settled state; None = none yet.
         owners: task → member, at that time.
     """
 
@@ -25,10 +22,10 @@ class Watched:
     owners: dict[str, str] = field(default_factory=dict)
 
     def take(self, group: GroupSnapshot) -> dict[str, Any] | None:
-        """Take in a settled state; the event, if owners or members have changed.
+        """Take a settled state; return the event if owners or members have changed, else None.
 
         A move is a task that had an owner and has another one now. The event's `muster_moves` is
-        None; the caller knows how to plan.
+        None: the caller sets it.
         """
         owners = {task: member for member, tasks in present(group).items() for task in tasks}
         first, before = self.before is None, self.before

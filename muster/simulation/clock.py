@@ -1,7 +1,7 @@
 """A simulated clock that reads heartbeats: what its ticks say of members that heartbeat apart.
 
-It is late by up to `LATE_MS`, like the consumer of a real one. Now and then it starts again, and
-knows only what is written from then on; or it has nothing to say.
+The clock reads up to `LATE_MS` late, as a real clock's consumer does. Rarely it starts again and
+knows only the heartbeats that are written afterwards, or its tick has no cover.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SAYS_NOTHING = 0.02
 
 
 class Clock:
-    """What a clock has read of the heartbeats of one group."""
+    """The heartbeats of one group, as far as a clock has read them."""
 
     def __init__(self, seed: int) -> None:
-        self._chance = Random(f"clock/{seed}")  # noqa: S311 — no secret
+        self._rng = Random(f"clock/{seed}")  # noqa: S311 — no secret
         self._read = 0
         self._through_ms = 0
         self._heard: dict[str, Beat] = {}
@@ -30,17 +30,17 @@ class Clock:
         """The time up to which the group needs no tick; 0 = it needs one now."""
         if not self._through_ms:
             return 0
-        self._read_up_to(log, now_ms - self._chance.randrange(LATE_MS))
+        self._read_up_to(log, now_ms - self._rng.randrange(LATE_MS))
         return needless_until_ms(agreement, self._heard, now_ms)
 
     def cover(self, log: Log, now_ms: int) -> Cover | None:
-        """The cover of a tick; None = it says nothing."""
-        chance = self._chance.random()
-        if chance < SAYS_NOTHING:
+        """The cover of a tick; None = the tick has none."""
+        draw = self._rng.random()
+        if draw < SAYS_NOTHING:
             return None
-        through_ms = max(now_ms - self._chance.randrange(LATE_MS), self._through_ms)
+        through_ms = max(now_ms - self._rng.randrange(LATE_MS), self._through_ms)
         self._read_up_to(log, through_ms)
-        if chance < SAYS_NOTHING + STARTS_AGAIN or not self._through_ms:
+        if draw < SAYS_NOTHING + STARTS_AGAIN or not self._through_ms:
             self._through_ms, self._heard = through_ms, {}
         from_ms, self._through_ms = self._through_ms, through_ms
         heard = (

@@ -1,10 +1,10 @@
 """Simulated coordinators: batches of the real `advance`, checkpoints, restarts, replacements.
 
-The records of a batch are published some time after it was computed, and the checkpoint advances
-only then. So a coordinator that ends in between has published only a part of its records, and one
-that was replaced may write late. As in Spark, a job that starts from a checkpoint repeats the
-interrupted batch with the same events; two coordinators never share a checkpoint. A job without a
-checkpoint reads the newest snapshot of the group (`Group.recover`), and config from its beginning.
+A coordinator publishes the records of a batch some time after it has computed them, and then
+advances its checkpoint. So a coordinator that ends in between has published only a part of its
+records, and a replaced one may write late. As in Spark, a job that starts from a checkpoint repeats
+the interrupted batch with the same events; two coordinators never share a checkpoint. A job without
+a checkpoint reads the newest snapshot of the group (`Group.recover`), and all of the config topic.
 
 `Job` is one coordinator and has no clock; `Jobs` runs all of them.
 """
@@ -141,7 +141,7 @@ class Job:
         return self.batch
 
     def _without_later(self, event: Event) -> Event:
-        """The event as a coordinator takes it that knows no ticks of a later one."""
+        """The event as an old version reads it, which ignores the mark of a later coordinator."""
         if not isinstance(event, Tick) or event.published is None:
             return event
         is_later = event.published.coordinator_epoch > self.epoch
@@ -177,8 +177,8 @@ class Job:
         self.batch = None
 
 
-class Around(Protocol):
-    """What coordinators need from the simulation. Times are true time in milliseconds."""
+class Simulation(Protocol):
+    """The calls of coordinators to their simulation. Times are true time in milliseconds."""
 
     now: float
     away_until: float
@@ -211,12 +211,14 @@ class Jobs:
         running: all of them.
     """
 
-    def __init__(self, around: Around, log: Log, chance: Random, kind: type[Job] = Job) -> None:
+    def __init__(
+        self, simulation: Simulation, log: Log, rng: Random, kind: type[Job] = Job
+    ) -> None:
         self.newest: Job | None = None
         self.running: list[Job] = []
-        self._around = around
+        self._simulation = simulation
         self._log = log
-        self._chance = chance
+        self._rng = rng
         self._kind = kind
         self._epochs = itertools.count(FIRST_EPOCH)
         self._generations = 0  # of those that have ended
@@ -236,13 +238,13 @@ class Jobs:
             job = self._kind(self._log, epoch, checkpoint)
         self.newest = job
         self.running.append(job)
-        self._around.send(Tick(group=GROUP, published=Mark(epoch, 0)))
+        self._simulation.send(Tick(group=GROUP, published=Mark(epoch, 0)))
         self._wake(job, 1.0)
 
     def wake(self) -> None:
         """Events were appended to a topic."""
         for job in self.running:
-            self._wake(job, delay(self._chance, 5))
+            self._wake(job, delay(self._rng, 5))
 
     # ------------------------------------------------ faults; nothing if no coordinator runs
 
@@ -250,13 +252,13 @@ class Jobs:
         """The newest coordinator takes no batch for a while."""
         job = self.newest
         if job is not None:
-            job.behind_until = max(job.behind_until, self._around.now + for_ms)
+            job.behind_until = max(job.behind_until, self._simulation.now + for_ms)
 
     def skew(self, topic: str, for_ms: int) -> None:
         """The newest coordinator reads nothing new from one topic for a while."""
         job = self.newest
         if job is not None:
-            job.skew[topic] = max(job.skew.get(topic, 0.0), self._around.now + for_ms)
+            job.skew[topic] = max(job.skew.get(topic, 0.0), self._simulation.now + for_ms)
 
     def restart(self, written: int, *, checkpoint: bool) -> None:
         """The newest coordinator ends in the middle of a write, and soon starts again.
@@ -271,13 +273,13 @@ class Jobs:
         if job.batch is not None:
             self._write(job, job.batch, written)
         self._end(job)
-        kept = job.checkpoint if checkpoint else None
+        checkpoint_left = job.checkpoint if checkpoint else None
 
         def again() -> None:
             if self.newest is None:  # otherwise another job has claimed the group meanwhile
-                self.begin(kept)
+                self.begin(checkpoint_left)
 
-        self._around.at(self._around.now + delay(self._chance, 50), again)
+        self._simulation.at(self._simulation.now + delay(self._rng, 50), again)
 
     def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
         """A second coordinator, without a checkpoint, claims the group while the first runs.
@@ -291,7 +293,7 @@ class Jobs:
         job = self.newest
         if job is None:
             return
-        now = self._around.now
+        now = self._simulation.now
         job.stops_at = now + notices_ms
         job.late_ms = late_ms
         job.obeys = obeys
@@ -306,56 +308,56 @@ class Jobs:
     def _wake(self, job: Job, after: float) -> None:
         if job.batch is None and not job.is_woken:
             job.is_woken = True
-            self._around.at(self._around.now + after, lambda: self._compute(job))
+            self._simulation.at(self._simulation.now + after, lambda: self._compute(job))
 
     def _compute(self, job: Job) -> None:
         job.is_woken = False
         if job not in self.running or job.batch is not None:
             return
-        now = self._around.now
+        now = self._simulation.now
         if now >= job.stops_at:
             self._end(job)
             return
-        later = max(self._around.away_until, job.behind_until)
+        later = max(self._simulation.away_until, job.behind_until)
         if now < later:
             self._wake(job, later - now)
             return
         batch = job.take(now)
         if batch is not None:
-            late = delay(self._chance, 12) + job.late_ms
-            self._around.at(now + late, lambda: self._publish(job, batch))
+            late = delay(self._rng, 12) + job.late_ms
+            self._simulation.at(now + late, lambda: self._publish(job, batch))
         elif later_seen := [at for at in job.skew.values() if at > now]:
             self._wake(job, min(later_seen) - now)
 
     def _publish(self, job: Job, batch: Batch) -> None:
         if job not in self.running or job.batch is not batch:
             return
-        if self._around.now < self._around.away_until:
-            again = self._around.away_until + delay(self._chance, 10)
-            self._around.at(again, lambda: self._publish(job, batch))
+        if self._simulation.now < self._simulation.away_until:
+            again = self._simulation.away_until + delay(self._rng, 10)
+            self._simulation.at(again, lambda: self._publish(job, batch))
             return
         self._write(job, batch, 100)
         job.commit()
-        self._wake(job, delay(self._chance, 3))
+        self._wake(job, delay(self._rng, 3))
 
     def _write(self, job: Job, batch: Batch, percent: int) -> None:
-        records = [r for r in batch.step.records if self._chance.randrange(100) < percent]
+        records = [r for r in batch.step.records if self._rng.randrange(100) < percent]
         delivered = self._log.publish(records)
-        if self._around.is_traced:
+        if self._simulation.is_traced:
             self._trace(job, batch, delivered)
         for record in delivered:
-            self._around.deliver(record)
-        self._around.published()
+            self._simulation.deliver(record)
+        self._simulation.published()
 
     def _trace(self, job: Job, batch: Batch, records: Iterable[MemberRecord]) -> None:
         group = batch.step.group
         if batch.step.changed:
-            self._around.trace_line(
+            self._simulation.trace_line(
                 f"coordinator {job.epoch} publishes generation {group.generation} "
                 f"({group.state.value}: {group.cause if group.generation else 'configured'})"
             )
         for record in records:
-            self._around.trace_line(f"  to {record.member}: {record_text(record)}")
+            self._simulation.trace_line(f"  to {record.member}: {record_text(record)}")
 
     # ------------------------------------------------------------------------------- ends
 
@@ -364,4 +366,4 @@ class Jobs:
         self._generations += job.generations
         if self.newest is job:
             self.newest = None
-        self._around.trace_line(f"coordinator {job.epoch} has ended")
+        self._simulation.trace_line(f"coordinator {job.epoch} has ended")

@@ -63,13 +63,13 @@ class SimulatedKafka:
         self.now = float(BEGINNING_MS)
         self.away_until = 0.0
         self.log = Log()
-        self.trace = Trace(kept=traced)
+        self.trace = Trace(is_kept=traced)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._chance = Random(f"broker/{seed}")  # noqa: S311 — no secret
+        self._rng = Random(f"broker/{seed}")  # noqa: S311 — no secret
         self._ticked = 0
         self._clock = Clock(seed)
-        self.jobs = Jobs(self, self.log, self._chance, job)
+        self.jobs = Jobs(self, self.log, self._rng, job)
 
     @property
     def clock_ms(self) -> float:
@@ -130,7 +130,7 @@ class SimulatedKafka:
     @property
     def is_traced(self) -> bool:
         """Whether the trace is kept."""
-        return self.trace.kept
+        return self.trace.is_kept
 
     # ------------------------------------------------------------------------------- the broker
 
@@ -187,4 +187,4 @@ class SimulatedKafka:
             what()
 
     def _delay(self, usual: float) -> float:
-        return delay(self._chance, usual)
+        return delay(self._rng, usual)

@@ -4,7 +4,7 @@ Some members start. Then members join, leave, crash, return, are drained, or are
 the other, and the config changes. There are three kinds of members: some have a copy at once and
 report it ready, some restore and then report it ready, some report lags. They take different times
 to stop tasks. One group in six has connectors and an assignor of Connect; its members restrict no
-topics, and in a `static` group some of them name jobs. After the last event the scenario goes on
+topics, and in a `static` group some of them name jobs. After the last event the scenario continues
 for hours, in which the group must settle.
 """
 
@@ -32,43 +32,49 @@ PROBING_KEY, PROBING_MS = "probing.rebalance.interval.ms", 600_000
 Row = dict[str, Any]
 
 
-def invented(seed: int, given: Mapping[str, Any] | None = None, *, connect: bool = True) -> Row:
+def random_scenario(
+    seed: int, fixed: Mapping[str, Any] | None = None, *, connect: bool = True
+) -> Row:
     """A random scenario in JSON values (`docs/cli.md`, `muster simulate`).
 
     Args:
         seed: any number; the same seed gives the same scenario.
-        given: a scenario whose group and events are used too; None = the group is random as well.
+        fixed: a scenario whose group and events are used too; None = the group is random as well.
         connect: whether a random group may be one of connectors.
     """
-    own = Random(f"connect/{seed}")  # noqa: S311 — no secret
-    connect = connect and not given and own.random() < CONNECT_SHARE
-    assignor = own.choice(CONNECT_ASSIGNORS) if connect else None
+    connect_rng = Random(f"connect/{seed}")  # noqa: S311 — no secret
+    connect = connect and not fixed and connect_rng.random() < CONNECT_SHARE
+    assignor = connect_rng.choice(CONNECT_ASSIGNORS) if connect else None
     rng = Random(f"lives/{seed}")  # noqa: S311 — no secret
-    return _Life(rng, given or {}, assignor, own).scenario()
+    return _Life(rng, fixed or {}, assignor, connect_rng).scenario()
 
 
 class _Life:
     """Builds one scenario."""
 
     def __init__(
-        self, rng: Random, given: Mapping[str, Any], connect: str | None, own: Random
+        self,
+        rng: Random,
+        fixed: Mapping[str, Any],
+        connect_assignor: str | None,
+        connect_rng: Random,
     ) -> None:
-        self.rng, self.own = rng, own
-        self.connect = connect
+        self.rng, self.connect_rng = rng, connect_rng
+        self.connect_assignor = connect_assignor
         self.racks = rng.random() < 0.3
         self.zones = rng.random() < 0.2
-        self.restricted = rng.random() < 0.1 and connect is None
+        self.restricted = rng.random() < 0.1 and connect_assignor is None
         self.mixed = rng.random() < 0.4
         self.kind = rng.choice(("exec", "ready", "lag"))
-        self.given = given
-        self.group: Row = given["group"] if "group" in given else self._group()
-        if connect is not None:
-            self.group = self._group_of_connectors(connect)
+        self.fixed = fixed
+        self.group: Row = fixed["group"] if "group" in fixed else self._group()
+        if connect_assignor is not None:
+            self.group = self._group_of_connectors(connect_assignor)
         self.units = [row["subtopology"] for row in self._subtopologies()]
         self.events: list[Row] = []
         self.at_ms = 0
-        self.here: list[str] = []
-        self.gone: list[str] = []
+        self.present: list[str] = []
+        self.ended: list[str] = []
         self.static: set[str] = set()
         self.names = 0
 
@@ -82,11 +88,11 @@ class _Life:
         for _ in range(rng.randint(2, 7)):
             self.at_ms += rng.choice(SPACINGS_MS)
             self._add_random_event()
-        self.events += self.given.get("events", [])
+        self.events += self.fixed.get("events", [])
         self.events.sort(key=lambda row: int(row["at_ms"]))
         probing_ms = int(self.group.get("config", {}).get(PROBING_KEY, PROBING_MS))
         until_ms = self.events[-1]["at_ms"] + REST_MS + 4 * probing_ms
-        return {**self.given, "group": self.group, "events": self.events, "until_ms": until_ms}
+        return {**self.fixed, "group": self.group, "events": self.events, "until_ms": until_ms}
 
     # ------------------------------------------------------------------------------- the group
 
@@ -123,7 +129,7 @@ class _Life:
 
     def _group_of_connectors(self, assignor: str) -> Row:
         """The group, with connectors in place of subtopologies."""
-        delay_ms = self.own.choice((0, 30_000, 300_000))
+        delay_ms = self.connect_rng.choice((0, 30_000, 300_000))
         config: Row = {
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "session.timeout.ms": SESSION_MS,
@@ -160,13 +166,13 @@ class _Life:
 
     def _add_random_event(self) -> None:
         choices = [self._join, self._join, self._leave, self._crash, self._restart]
-        choices += [self._return] * (2 if self.gone else 0)
+        choices += [self._return] * (2 if self.ended else 0)
         choices += [self._drain, self._roll]
-        choices += [] if self.given else [self._configure, self._grow]
+        choices += [] if self.fixed else [self._configure, self._grow]
         self.rng.choice(choices)()
 
     def _join(self) -> None:
-        if len(self.here) >= MEMBERS_MAX:
+        if len(self.present) >= MEMBERS_MAX:
             return
         rng, name = self.rng, f"M{self.names + 1}"
         self.names += 1
@@ -181,9 +187,9 @@ class _Life:
             row["tags"] = {"zone": rng.choice(ZONES)}
         if self.restricted and self.units and rng.random() < 0.5:
             row["topics"] = sorted(rng.sample(self.units, rng.randint(1, len(self.units))))
-        if self.connect == "static" and self.own.random() < 0.3:
-            row["static"] = sorted(self._jobs(self.own.randint(1, 2)))
-        self.here.append(name)
+        if self.connect_assignor == "static" and self.connect_rng.random() < 0.3:
+            row["static"] = sorted(self._jobs(self.connect_rng.randint(1, 2)))
+        self.present.append(name)
         self._add(join=row)
 
     def _timing(self) -> Row:
@@ -197,14 +203,14 @@ class _Life:
         return row
 
     def _one(self) -> str | None:
-        return self.rng.choice(self.here) if self.here else None
+        return self.rng.choice(self.present) if self.present else None
 
     def _end(self, how: str) -> None:
         name = self._one()
         if name is None:
             return
-        self.here.remove(name)
-        self.gone.append(name)
+        self.present.remove(name)
+        self.ended.append(name)
         self._add(**{how: name})
 
     def _leave(self) -> None:
@@ -225,9 +231,9 @@ class _Life:
         self._add(**{"return": name})
 
     def _return(self) -> None:
-        name = self.rng.choice(self.gone)
-        self.gone.remove(name)
-        self.here.append(name)
+        name = self.rng.choice(self.ended)
+        self.ended.remove(name)
+        self.present.append(name)
         self._add(**{"return": name})
 
     def _drain(self) -> None:
@@ -239,7 +245,7 @@ class _Life:
         """Every member is restarted, one after the other."""
         pause_ms = self.rng.choice((1_000, 5_000, 60_000))
         down_ms = self.rng.choice((500, 4_000, 20_000))
-        for name in list(self.here):
+        for name in list(self.present):
             temporary = {"temporary": True} if name in self.static else {}
             self._add(leave=name, **temporary)
             self.at_ms += down_ms
@@ -250,11 +256,11 @@ class _Life:
         """Some jobs of the group: connectors and their tasks."""
         jobs = [row["connector"] for row in self._latest()]
         jobs += [f"{row['connector']}-{n}" for row in self._latest() for n in range(row["tasks"])]
-        return self.own.sample(jobs, min(count, len(jobs)))
+        return self.connect_rng.sample(jobs, min(count, len(jobs)))
 
     def _configure(self) -> None:
-        if self.connect is not None:
-            self._add(config={"rebalance.timeout.ms": self.own.choice((10_000, 60_000))})
+        if self.connect_assignor is not None:
+            self._add(config={"rebalance.timeout.ms": self.connect_rng.choice((10_000, 60_000))})
             return
         key, values = self.rng.choice(
             (("num.standby.replicas", (0, 1, 2)), ("max.warmup.replicas", (1, 2, 5)))
@@ -264,9 +270,9 @@ class _Life:
     def _grow(self) -> None:
         """A subtopology gets more partitions, or another is added; both for connectors."""
         tasks = [dict(row) for row in self._latest()]
-        if self.connect is not None:
-            tasks[0]["tasks"] += self.own.randint(1, 4)
-            tasks.append({"connector": str(len(tasks)), "tasks": self.own.randint(1, 8)})
+        if self.connect_assignor is not None:
+            tasks[0]["tasks"] += self.connect_rng.randint(1, 4)
+            tasks.append({"connector": str(len(tasks)), "tasks": self.connect_rng.randint(1, 8)})
             self._add(tasks=tasks)
             return
         if self.racks or self.rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Whether a group still has something to do by itself, as far as its own record shows."""
+"""Checks whether a group's own state shows that it still has something to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.state.group import Group
 
 
 def still_moving(group: Group) -> str | None:
-    """Describe what the group still does; None = nothing."""
+    """Describe what the group still does; None = it has settled."""
     if group.state is not GroupState.STABLE or group.recovery.asked:
         return f"the group is {group.state.value} ({group.cause})"
     if (group.target.active != group.target.destination).any():

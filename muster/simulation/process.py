@@ -1,8 +1,8 @@
 """A simulated worker's process: the real `Session`, a clock of its own, and tasks in use.
 
-Its clock runs up to 1 % fast or slow, and tasks take time to stop. An active counts as in use from
-the session's `Take` until it has stopped, the process has died, or the lease and the whole time for
-stopping have ended. So a process uses its tasks for as long as the rules allow.
+The process's clock runs up to 1 % fast or slow, and tasks take time to stop. An active counts as in
+use from the session's `Take` until it has stopped, the process has ended, or the lease and the
+whole time for stopping have passed. So a process uses its tasks for as long as the rules allow.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def delay(rng: Random, usual: float) -> float:
     return 0.5 + rng.expovariate(1 / usual) * times
 
 
-class Around(Protocol):
-    """What a process needs from the simulation. Times are true time in milliseconds."""
+class Simulation(Protocol):
+    """The calls of a process to its simulation. Times are true time in milliseconds."""
 
     now: float
     is_apart: bool
@@ -100,7 +100,7 @@ class Process:
 
     def __init__(
         self,
-        around: Around,
+        simulation: Simulation,
         name: str,
         number: int,
         rng: Random,
@@ -116,7 +116,7 @@ class Process:
         self.stop_ms = 30
         self.frozen_until = self.deaf_until = self.sent_until = 0.0
         self.newest: Event | None = None
-        self._around = around
+        self._simulation = simulation
         self._rng = rng
         self._rate = 1 + rng.choice((-DRIFT, DRIFT, rng.uniform(-DRIFT, DRIFT)))
         self._offset = rng.randrange(10**9)
@@ -136,13 +136,13 @@ class Process:
         )
         self._tells = rng.choice(TELLS)
         self.session = Session(join, rng.getrandbits(62))
-        around.at(around.now + delay(rng, 5), lambda: self.give(Begin(around.is_apart)))
+        simulation.at(simulation.now + delay(rng, 5), lambda: self.give(Begin(simulation.is_apart)))
 
     # ------------------------------------------------------------------------------------- time
 
     def clock_ms(self) -> int:
         """The time on its clock."""
-        return int(self._around.now * self._rate) + self._offset
+        return int(self._simulation.now * self._rate) + self._offset
 
     def _true(self, clock_ms: float) -> float:
         return (clock_ms - self._offset) / self._rate
@@ -150,23 +150,23 @@ class Process:
     @property
     def is_frozen(self) -> bool:
         """Whether it is suspended now."""
-        return self._around.now < self.frozen_until
+        return self._simulation.now < self.frozen_until
 
     # ----------------------------------------------------------------------------------- inputs
 
-    def give(self, given: Input) -> None:
+    def give(self, session_input: Input) -> None:
         """Give the session an input; a frozen process takes it when it resumes."""
         if not self.alive:
             return
         if self.is_frozen:
-            self._around.at(self.frozen_until, lambda: self.give(given))
+            self._simulation.at(self.frozen_until, lambda: self.give(session_input))
             return
-        for action in self.session.step(given, self.clock_ms()):
+        for action in self.session.step(session_input, self.clock_ms()):
             self._act(action)
         deadline_ms = self.session.deadline_ms
         if deadline_ms is not None and deadline_ms != self._alarm_ms:
             self._alarm_ms = deadline_ms
-            self._around.at(self._true(deadline_ms) + 0.5, lambda: self._alarm(deadline_ms))
+            self._simulation.at(self._true(deadline_ms) + 0.5, lambda: self._alarm(deadline_ms))
 
     def _alarm(self, alarm_ms: int) -> None:
         if self._alarm_ms != alarm_ms:
@@ -175,20 +175,22 @@ class Process:
             self._alarm_ms = None
             self.give(ClockMoved())
         elif self.session.deadline_ms == alarm_ms:
-            self._around.at(self._around.now + 1, lambda: self._alarm(alarm_ms))
+            self._simulation.at(self._simulation.now + 1, lambda: self._alarm(alarm_ms))
 
     def deliver(self, record: MemberRecord) -> None:
         """A record was written to the process' partition; the process reads it later, in order."""
         self._arrived += 1
         self._inbox.append(record)
-        self._around.at(max(self._around.now + delay(self._rng, 6), self.deaf_until), self._take_in)
+        self._simulation.at(
+            max(self._simulation.now + delay(self._rng, 6), self.deaf_until), self._take_in
+        )
 
     def _take_in(self) -> None:
         if not self.alive or not self._inbox:
             return
         later = max(self.deaf_until, self.frozen_until)
-        if self._around.now < later:
-            self._around.at(later, self._take_in)
+        if self._simulation.now < later:
+            self._simulation.at(later, self._take_in)
             return
         self._read += 1
         self.give(Read(self._inbox.popleft()))
@@ -208,18 +210,18 @@ class Process:
                 self._send(action)
             case Take(role, tasks, record):
                 if role is Role.ACTIVE:
-                    self._around.granted(self, tasks, (record.generation, record.epoch))
+                    self._simulation.granted(self, tasks, (record.generation, record.epoch))
                 self._take(role, tasks)
             case Lease(until_ms, stop_ms):
                 before, self.guard_ends = self.guard_ends, self._true(until_ms + stop_ms)
                 self._stopped_by = stop_ms
-                if before <= self._around.now < self.guard_ends and self.using:
-                    self._around.uses(self, None)
+                if before <= self._simulation.now < self.guard_ends and self.using:
+                    self._simulation.uses(self, None)
             case Release(role, tasks):
                 after = self.stop_ms if self.stop_ms > 100 else delay(self._rng, self.stop_ms)
                 number = self.session.incarnation
-                released = self._around.now + after
-                self._around.at(released, lambda: self._release(number, role, tasks))
+                released = self._simulation.now + after
+                self._simulation.at(released, lambda: self._release(number, role, tasks))
             case Lose(reason):
                 self._lose(reason)
             case End():
@@ -230,7 +232,7 @@ class Process:
     def _send(self, sent: Send) -> None:
         self.newest = sent.event
         done = partial(self.give, Acknowledged(sent))
-        self._around.write(self, sent.event, done, apart=sent.apart)
+        self._simulation.write(self, sent.event, done, apart=sent.apart)
         if isinstance(sent.event, Leave | LagReport):
             return
 
@@ -239,7 +241,7 @@ class Process:
                 self._ends.append((end, sent.sent_ms))
                 self._look_at_ends()
 
-        self._around.end_of(self, answer)
+        self._simulation.end_of(self, answer)
 
     @property
     def position(self) -> int:
@@ -247,15 +249,15 @@ class Process:
         return self._arrived
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
-        if self._around.is_traced:
-            self._around.trace_line(f"{self} takes {tasks_text(tasks)} ({role})")
+        if self._simulation.is_traced:
+            self._simulation.trace_line(f"{self} takes {tasks_text(tasks)} ({role})")
         if role is Role.ACTIVE:
             self.using |= set(tasks)
-            self._around.uses(self, tasks)
+            self._simulation.uses(self, tasks)
             return
         number = self.session.incarnation
-        restored = self._around.now + self._rng.choice((20, 200, 800))
-        self._around.at(restored, lambda: self._restore(number, tasks))
+        restored = self._simulation.now + self._rng.choice((20, 200, 800))
+        self._simulation.at(restored, lambda: self._restore(number, tasks))
 
     def _restore(self, number: int, tasks: TaskSet) -> None:
         if self.session.incarnation != number or self.session.state is not State.MEMBER:
@@ -269,28 +271,28 @@ class Process:
         if not self.alive:
             return
         if self.is_frozen:
-            self._around.at(self.frozen_until, lambda: self._release(number, role, tasks))
+            self._simulation.at(self.frozen_until, lambda: self._release(number, role, tasks))
             return
         if self.session.incarnation == number and self.session.record is not None:
-            if self._around.is_traced:
-                self._around.trace_line(f"{self} has stopped {tasks_text(tasks)} ({role})")
+            if self._simulation.is_traced:
+                self._simulation.trace_line(f"{self} has stopped {tasks_text(tasks)} ({role})")
             if role is Role.ACTIVE:
                 self.using -= set(tasks)
             self.give(Released(role, tasks))
 
     def _lose(self, reason: str) -> None:
-        if self._around.is_traced:
-            self._around.trace_line(f"{self} loses everything: {reason}")
-        left = max(0.0, min(self.guard_ends - self._around.now, self._stopped_by))
+        if self._simulation.is_traced:
+            self._simulation.trace_line(f"{self} loses everything: {reason}")
+        left = max(0.0, min(self.guard_ends - self._simulation.now, self._stopped_by))
         after = left * self._rng.choice((0, 1, self._rng.random()))
         incarnation = self.session.incarnation
-        self._around.at(self._around.now + after, lambda: self._lost(incarnation))
+        self._simulation.at(self._simulation.now + after, lambda: self._lost(incarnation))
 
     def _lost(self, incarnation: int) -> None:
         if not self.alive or self.session.incarnation != incarnation:
             return
         if self.is_frozen:
-            self._around.at(self.frozen_until, lambda: self._lost(incarnation))
+            self._simulation.at(self.frozen_until, lambda: self._lost(incarnation))
             return
         self.using.clear()
         self.guard_ends = FOREVER
@@ -304,8 +306,8 @@ class Process:
 
     def die(self, line: str) -> None:
         """The process ends with all its tasks; `line` says so in the trace."""
-        if self.alive and self._around.is_traced:
-            self._around.trace_line(line)
+        if self.alive and self._simulation.is_traced:
+            self._simulation.trace_line(line)
         self.alive = False
         self.using.clear()
 

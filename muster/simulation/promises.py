@@ -1,6 +1,6 @@
-"""Checks what every group promises, during a random life and at its end.
+"""Checks the promises of every group, during a random life and at its end.
 
-At the end, when nothing has happened for hours:
+At the end, after hours without an event:
 
 - *settled*: every active is at its destination, no move is under way, no follow-up is due;
 - *balanced*: every member has its share by capacity, as the group's assignor promises it;
@@ -10,8 +10,8 @@ At the end, when nothing has happened for hours:
 At all times, if the assignor stages moves: no active is placed on a member whose copy is behind
 while another member that may run it has reported a copy that has caught up. A report counts as long
 as the member keeps the copy, in any role. A report about state on a disk that is not a copy yet
-counts for `probing.rebalance.interval.ms`. This file collects the reports from the events alone; it
-shares no code with the coordinator.
+counts for `probing.rebalance.interval.ms`. This file reads the reports from the events; it shares
+no code with the coordinator.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Reported(NamedTuple):
 
 @dataclass(slots=True)
 class Promises:
-    """Watches one life.
+    """Checks one life.
 
     Attributes:
         broken: descriptions of broken promises, oldest first.
@@ -71,8 +71,8 @@ class Promises:
 
     # ------------------------------------------------------------------------------ during a life
 
-    def saw(self, at_ms: int, before: Group, batch: Sequence[Event], after: Group) -> None:
-        """The group has handled a batch."""
+    def check_batch(self, at_ms: int, before: Group, batch: Sequence[Event], after: Group) -> None:
+        """Check what the group did with a batch of events."""
         held = np.flatnonzero(before.owned.holder != NO_MEMBER).tolist()
         self._ran.update(before.table.task(index) for index in held)
         placed = after.target.generation != before.target.generation
@@ -239,8 +239,8 @@ def _owner(group: Group, task: Task, after: Group) -> str | None:
         return None
     member = group.roster.by_slot[int(group.owned.holder[index])]
     slot = None if member is None else after.roster.by_id.get(member.id)
-    there = None if slot is None else after.roster.by_slot[slot]
-    if member is None or there is None or there.joined_ms != member.joined_ms:
+    member_after = None if slot is None else after.roster.by_slot[slot]
+    if member is None or member_after is None or member_after.joined_ms != member.joined_ms:
         return None
     return member.id
 
@@ -268,7 +268,9 @@ def _keeps(group: Group, task: Task, member: str) -> bool:
 # ------------------------------------------------------------------------------------ at the end
 
 
-def kept(group: Group, processes: Mapping[str, SimulatedMember], still_ms: int) -> list[str]:
+def broken_at_end(
+    group: Group, processes: Mapping[str, SimulatedMember], still_ms: int
+) -> list[str]:
     """Promises broken at the end of a life; empty = all are kept.
 
     Args:
@@ -351,16 +353,16 @@ def _copies(group: Group) -> list[str]:
     if group.assignor not in COPYING:
         return []
     members = [m for m in group.roster if not m.draining] or list(group.roster)
-    kept = Counter(task_of(group.owned.copies[Role.STANDBY].kept).tolist())
+    standbys_of_task = Counter(task_of(group.owned.copies[Role.STANDBY].kept).tolist())
     wrong = []
     for task in np.flatnonzero(group.table.stateful).tolist():
         unit = group.table.task(task).unit
         able = [m for m in members if m.topics is None or unit in m.topics]
         others = sum(m.slot != group.owned.holder[task] for m in able)
         wanted = min(group.settings.num_standby_replicas, others)
-        if kept[task] != wanted:
+        if standbys_of_task[task] != wanted:
             name = group.table.task(task)
-            wrong.append(f"copies: {name} has {kept[task]} standbys, not {wanted}")
+            wrong.append(f"copies: {name} has {standbys_of_task[task]} standbys, not {wanted}")
     return wrong[:3]
 
 

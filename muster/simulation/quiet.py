@@ -1,13 +1,13 @@
-"""Finds spans of a simulation with nothing but heartbeats, which can be skipped.
+"""Finds spans of a simulation that have only heartbeats, so that the simulation can skip them.
 
-A settled group has tens of thousands of heartbeats a day that change nothing but clocks. A span of
-them is shortened by whole rounds of heartbeats: the group sees a gap in its log, as after an outage
-of the broker, and a gap counts for at most one step of each session's clock. After the gap a few
-rounds are simulated again, so that every member sends a heartbeat.
+A settled group has tens of thousands of heartbeats a day, which change only clocks. The simulation
+shortens a span of them by whole heartbeat intervals: the group sees a gap in its log, as after an
+outage of the broker, and a gap advances each session's clock by at most one step. After the gap a
+few intervals are simulated, so that every member sends a heartbeat.
 
-Whether a span is quiet follows from the group's state. `quiet_until` checks all of the group's own
-deadlines. Deadlines of sessions and of releases have passed, because nothing but heartbeats was
-written for longer than both together (`calm_ms`).
+The group's state decides whether a span is quiet. `quiet_until` checks all of the group's own
+deadlines. Deadlines of sessions and of releases have passed, because only heartbeats were written
+for longer than both together (`calm_ms`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The events of a simulated scenario, as values; `documents.scenario` reads them from JSON."""
+"""The events of a simulated scenario as values; `documents.scenario` reads them from JSON."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Undelivered:
     members: frozenset[str]
 
 
-Happening: TypeAlias = (
+ScenarioEvent: TypeAlias = (
     Joins
     | Returns
     | Leaves
@@ -125,5 +125,5 @@ class Scenario:
     """
 
     group: Configured
-    events: tuple[tuple[int, Happening], ...] = field(default_factory=tuple)
+    events: tuple[tuple[int, ScenarioEvent], ...] = field(default_factory=tuple)
     until_ms: int

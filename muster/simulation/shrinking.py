@@ -1,4 +1,4 @@
-"""Makes a failing list small: delta debugging."""
+"""Finds a small part of a failing list that still fails: delta debugging."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ Item = TypeVar("Item")
 
 
 def shrunk(
-    given: Sequence[Item], breaks: Callable[[Sequence[Item]], bool], plays_max: int
+    items: Sequence[Item], still_breaks: Callable[[Sequence[Item]], bool], plays_max: int
 ) -> list[Item]:
-    """Leave out halves, quarters, … single items while the rest still breaks.
+    """Leave out halves, quarters, … single items as long as the remaining items still break.
 
     Args:
-        given: the whole list, which breaks.
-        breaks: returns whether a part of it breaks too.
-        plays_max: how often `breaks` may be called.
+        items: the whole list, which breaks.
+        still_breaks: returns whether a part of it breaks too.
+        plays_max: how often `still_breaks` may be called.
     """
-    small, plays = list(given), 0
+    small, plays = list(items), 0
     size = max(1, len(small) // 2)
     while True:
-        at, left_out = 0, False
-        while at < len(small) and plays < plays_max:
-            part = small[:at] + small[at + size :]
+        position, left_out = 0, False
+        while position < len(small) and plays < plays_max:
+            part = small[:position] + small[position + size :]
             plays += 1
-            if breaks(part):
+            if still_breaks(part):
                 small, left_out = part, True
             else:
-                at += size
+                position += size
         if plays >= plays_max or (size == 1 and not left_out):
             return small
         size = max(1, size // 2)

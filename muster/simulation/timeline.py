@@ -1,6 +1,6 @@
-"""The result of a simulated scenario: its generations, and what they cost.
+"""The result of a simulated scenario: its generations, moves and downtime.
 
-Each generation is shown in the state just before the next one, when members had acted on it.
+Each generation is shown as it was just before the next one, after members had acted on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberState, Move
 from muster.simulation.member import SimulatedMember
 from muster.state.group import Group
 
-Held = dict[str, dict[Role, tuple[str, ...]]]
+HeldTasks = dict[str, dict[Role, tuple[str, ...]]]
 """Member → role → printed ids."""
 
 
@@ -46,7 +46,7 @@ class Entry:
     followup_ms: int | None
     score: Score
     unassigned: tuple[str, ...]
-    members: Held = field(default_factory=dict)
+    members: HeldTasks = field(default_factory=dict)
     revoked: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Timeline:
     downtime_ms: int = 0
     changed_ms: int = 0
     settled: bool = False
-    _shown: Held = field(default_factory=dict)
+    _shown: HeldTasks = field(default_factory=dict)
     _state: GroupState = GroupState.EMPTY
     _owner: dict[Task, str] = field(default_factory=dict)
     _down_since: dict[Task, int] = field(default_factory=dict)
@@ -113,22 +113,22 @@ class Timeline:
         if self.entries and actives:
             self.entries[-1].revoked.setdefault(member, set()).update(actives)
 
-    def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
+    def observe(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
         """Record what each member holds now."""
-        shown: Held = {}
+        held_now: HeldTasks = {}
         for member in group.roster:
             process = members.get(member.id)
             if process is not None and process.crashed and member.id in self._shown:
                 # The coordinator does not know yet that it crashed.
-                shown[member.id] = self._shown[member.id]
+                held_now[member.id] = self._shown[member.id]
                 continue
             held = process.held if process is not None else {role: set() for role in Role}
-            shown[member.id] = {
-                role: tuple(map(str, sorted(held[role], key=_in_table(group)))) for role in Role
+            held_now[member.id] = {
+                role: tuple(map(str, sorted(held[role], key=_table_order(group)))) for role in Role
             }
-        if shown != self._shown:
+        if held_now != self._shown:
             self.changed_ms = at_ms
-        self._shown, self._state = shown, group.state
+        self._shown, self._state = held_now, group.state
         running = {t: m.id for m in members.values() if m.alive for t in m.held[Role.ACTIVE]}
         for task, owner in running.items():
             if self._owner.get(task, owner) != owner:
@@ -157,11 +157,11 @@ class Timeline:
             self.entries[-1].state = self._state
 
 
-def _in_table(group: Group) -> _Place:
-    return _Place(group)
+def _table_order(group: Group) -> _TableOrder:
+    return _TableOrder(group)
 
 
-class _Place:
+class _TableOrder:
     """Sorts tasks as the group's table does, and tasks that it does not have last."""
 
     def __init__(self, group: Group) -> None:

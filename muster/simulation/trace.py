@@ -1,4 +1,4 @@
-"""What happens in a simulation, for people: lines with their time, kept only when asked for."""
+"""The trace of a simulation: lines with their time, for people."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Trace:
     """The newest lines.
 
     Attributes:
-        kept: whether lines are kept; check it before building an expensive line.
+        is_kept: whether lines are kept; check it before building an expensive line.
         lines: the lines, newest last.
     """
 
-    def __init__(self, *, kept: bool) -> None:
-        self.kept = kept
+    def __init__(self, *, is_kept: bool) -> None:
+        self.is_kept = is_kept
         self.lines: deque[str] = deque(maxlen=LINES_MAX)
 
     def add(self, at_ms: float, text: str) -> None:
         """Add a line."""
-        if self.kept:
+        if self.is_kept:
             self.lines.append(f"{at_ms:>9,.0f} ms  {text}")
 
 

@@ -1,9 +1,9 @@
 """Plays a scenario: the real `advance`, simulated members, a simulated clock.
 
-Each instant is finished before the next one. Events of members go to the log, the group handles
-them, records reach their members, and members that react at once write more events. All that
-happens independently at one instant is one batch. Nothing depends on a real clock or on randomness,
-so a scenario has one outcome.
+At each instant, members write events to the log, the group handles them as one batch, records reach
+their members, and members that react at once write more events, until no member reacts. Then the
+next instant begins. Nothing depends on a real clock or on randomness, so a scenario always has the
+same outcome.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.topics import TopicKind, topic_name
-from muster.simulation import scenario as happenings
+from muster.simulation import scenario as scenario_events
 from muster.simulation.member import SimulatedMember
 from muster.simulation.promises import Promises
 from muster.simulation.quiet import calm_ms, quiet_until, skipped_ms
-from muster.simulation.scenario import Configured, Happening, Joins, Scenario
+from muster.simulation.scenario import Configured, Joins, Scenario, ScenarioEvent
 from muster.simulation.timeline import Timeline
 from muster.state.group import Group
 from muster.state.machine import Step, advance
@@ -42,7 +42,7 @@ GROUP = GroupId("simulated")
 BEGINNING_MS = 1_000_000_000_000
 """Broker time of a scenario's millisecond 0; the core's clock does not start at 0."""
 ROUNDS_MAX = 1_000
-"""Most batches of one instant; with more, the group would never settle."""
+"""Most batches of one instant; a group that needs more never settles."""
 _TOPICS = {GroupConfig: TopicKind.CONFIG, LagReport: TopicKind.LAG}
 Lookup = Callable[[str], Assignor]
 
@@ -55,7 +55,7 @@ class NeverSettles(MusterError):
 
 
 @dataclass(slots=True)
-class _Watched:
+class _RecordingAssignor:
     """An assignor that records its inputs and placements."""
 
     assignor: Assignor
@@ -93,7 +93,7 @@ class World:
     _published: Mark | None = None
     _offsets: dict[str, int] = field(default_factory=dict)
     _beat_ms: dict[str, int] = field(default_factory=dict)
-    _unheard: frozenset[str] = frozenset()
+    _undelivered: frozenset[str] = frozenset()
     _seen: list[tuple[GroupView, Placement]] = field(default_factory=list)
     _answer: tuple[GroupView, Placement] | None = None
     _incarnations: int = 1
@@ -113,7 +113,7 @@ class World:
             at_ms = min([w[0] for w in waiting[:1]] + self._due(), default=None)
             if at_ms is None or at_ms > scenario.until_ms:
                 break
-            if self._skips(at_ms, min([w[0] for w in waiting[:1]] + [scenario.until_ms])):
+            if self._skip_heartbeats(at_ms, min([w[0] for w in waiting[:1]] + [scenario.until_ms])):
                 continue
             now = []
             while waiting and waiting[0][0] <= at_ms:
@@ -131,7 +131,7 @@ class World:
                 times.append(self._beat_ms[member.id])
         return times
 
-    def _skips(self, at_ms: int, until_ms: int) -> bool:
+    def _skip_heartbeats(self, at_ms: int, until_ms: int) -> bool:
         """Skip heartbeats that change nothing. Return whether any were skipped."""
         if at_ms - self._changed_ms < calm_ms(self.group):
             return False
@@ -147,7 +147,7 @@ class World:
             self._wake_ms += skipped
         return skipped > 0
 
-    def _instant(self, at_ms: int, now: list[Happening]) -> None:
+    def _instant(self, at_ms: int, now: list[ScenarioEvent]) -> None:
         self.now_ms = at_ms
         batch = self._acts()
         if now:
@@ -156,8 +156,8 @@ class World:
         for member in self.members.values():
             if member.is_heard and self._beat_ms[member.id] <= at_ms:
                 batch.append(self._beat(member))
-        for happening in now:
-            batch += self._happen(happening)
+        for event in now:
+            batch += self._apply(event)
         if self._wake_ms is not None and self._wake_ms <= at_ms:
             batch.append(Tick(group=GROUP, published=self._published))
         for _ in range(ROUNDS_MAX):
@@ -176,7 +176,7 @@ class World:
     def _look(self) -> None:
         # While a plug-in's answer waits for the next batch, its generation is not shown yet.
         if self._changed_ms == self.now_ms and self.group.target.deferred is None:
-            self.timeline.look(self.now_ms, self.group, self.members)
+            self.timeline.observe(self.now_ms, self.group, self.members)
 
     def _beat(self, member: SimulatedMember) -> Event:
         self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
@@ -193,10 +193,10 @@ class World:
         self.log.append(batch)
         group, before = self.group, self.group.target.generation
         self._seen.clear()
-        step = advance(group, batch, coordinator_epoch=1, assignors=self._watched)
+        step = advance(group, batch, coordinator_epoch=1, assignors=self._recorded)
         self.group = step.group
         if self.promises is not None:
-            self.promises.saw(self.now_ms, group, batch, self.group)
+            self.promises.check_batch(self.now_ms, group, batch, self.group)
         self._wake_ms = None if step.wake_at_ms is None else step.wake_at_ms - BEGINNING_MS
         self.records += step.records
         if self._seen:
@@ -209,8 +209,8 @@ class World:
             self._answer = None
         return step
 
-    def _watched(self, name: str) -> Assignor:
-        return _Watched(self.lookup(name), name, self._seen)
+    def _recorded(self, name: str) -> Assignor:
+        return _RecordingAssignor(self.lookup(name), name, self._seen)
 
     def _written(self, event: Event) -> Event:
         topic = topic_name(_TOPICS.get(type(event), TopicKind.MEMBERSHIP))
@@ -220,7 +220,7 @@ class World:
 
     def _deliver(self, step: Step) -> list[Event]:
         written: list[Event] = []
-        lost = self._unheard if self._seen else frozenset[str]()
+        lost = self._undelivered if self._seen else frozenset[str]()
         for record in step.records:
             if isinstance(record, WakeUp):
                 self._published = record.published
@@ -234,50 +234,50 @@ class World:
             self.timeline.revoked(member.id, set(member.releasing) - before)
             self._started |= member.held[Role.ACTIVE]
         if self._seen:
-            self._unheard = frozenset()
+            self._undelivered = frozenset()
         return written
 
     # ----------------------------------------------------------------------- what happens
 
-    def _happen(self, happening: Happening) -> list[Event]:
-        match happening:
+    def _apply(self, event: ScenarioEvent) -> list[Event]:
+        match event:
             case Configured():
-                return [self._configure(happening)]
+                return [self._configure(event)]
             case Joins():
-                return self._join(happening)
-            case happenings.Returns():
-                return self._return(happening)
-            case happenings.Forgets():
+                return self._join(event)
+            case scenario_events.Returns():
+                return self._return(event)
+            case scenario_events.Forgets():
                 target = replace(self.group.target, memory=None)
                 self.group = replace(self.group, target=target)
                 return []
-            case happenings.Undelivered():
-                self._unheard = happening.members
+            case scenario_events.Undelivered():
+                self._undelivered = event.members
                 return []
-            case happenings.Drains(name, on):
+            case scenario_events.Drains(name, on):
                 return [Drain(group=GROUP, member=MemberId(name), on=on)]
-            case happenings.Lagging(name, offsets):
+            case scenario_events.Lagging(name, offsets):
                 lags = tuple(Lag(task, count) for task, count in offsets)
                 return [LagReport(group=GROUP, member=MemberId(name), lags=lags)]
             case _:
-                member = self.members.get(happening.member)
+                member = self.members.get(event.member)
                 if member is None or not member.alive:
                     return []
-                return self._happen_to(member, happening)
+                return self._apply_to(member, event)
 
-    def _happen_to(self, member: SimulatedMember, happening: Happening) -> list[Event]:
+    def _apply_to(self, member: SimulatedMember, event: ScenarioEvent) -> list[Event]:
         member.now_ms = self.now_ms
-        match happening:
-            case happenings.Leaves():
-                return [member.leave(temporary=happening.temporary)]
-            case happenings.Crashes():
+        match event:
+            case scenario_events.Leaves():
+                return [member.leave(temporary=event.temporary)]
+            case scenario_events.Crashes():
                 last = [member.heartbeat()] if member.member else []
                 member.drop()
                 member.alive = member.member = False
                 member.crashed = True
                 return [*last]
-            case happenings.Ready():
-                return [member.report()] if member.mark_ready({happening.task}) else []
+            case scenario_events.Ready():
+                return [member.report()] if member.mark_ready({event.task}) else []
             case _:  # in Connect's protocol all members join in every round
                 connect = self.group.assignor in CONNECT_ASSIGNORS
                 alive = [m for _, m in sorted(self.members.items()) if m.alive]
@@ -306,7 +306,7 @@ class World:
             events.append(Drain(group=GROUP, member=row.join.member))
         return events
 
-    def _return(self, row: happenings.Returns) -> list[Event]:
+    def _return(self, row: scenario_events.Returns) -> list[Event]:
         """A process that ended starts again with the same settings and its disk."""
         before = self.members[row.member]
         if before.alive:

@@ -1,7 +1,7 @@
-"""A test kit for users: their callbacks, and their assignors, under faults, without Kafka.
+"""A test kit for users: tests their callbacks and assignors under faults, without Kafka.
 
-`Environment` runs the real worker and the real coordinator on simulated time. Names are loaded when
-first used.
+`Environment` runs the real worker and the real coordinator on simulated time. Python loads each
+name when it is first used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "faults",
 ]
 
-_HOMES = {
+_MODULES = {
     "AssignorBroken": "muster.testing.errors",
     "Checked": "muster.testing.assignors",
     "Cluster": "muster.testing.cluster",
@@ -45,8 +45,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,8 +1,8 @@
-"""`check_assignor`: an assignor on many random groups, and in many random lives.
+"""`check_assignor`: checks an assignor on many random groups and in many random lives.
 
-The laws are those that every assignor has to keep (`docs/plugins.md`); whether a placement is good
-is for tests of the assignor's own. A broken law comes with the smallest input found that breaks it,
-as a file for `muster assign` or `muster simulate`.
+It checks the laws of every assignor (`docs/plugins.md`); whether a placement is good is for the
+assignor's own tests. For a broken law it writes the smallest input found that breaks it, as a file
+for `muster assign` or `muster simulate`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from muster.assignor import registry
 from muster.cli import lives
 from muster.cli.assign import solve
 from muster.protocol.errors import MusterError
-from muster.simulation.lives import invented
+from muster.simulation.lives import random_scenario
 from muster.simulation.shrinking import shrunk
 from muster.testing.errors import AssignorBroken
 
@@ -140,7 +140,7 @@ def _comes_to_rest(raw: Row) -> str | None:
 
 
 def _obeys(member: Row, held: Row) -> bool:
-    """A member does what it is told, and its copies catch up at once. Return whether it moved."""
+    """The member takes its new tasks, and its copies catch up. Return whether anything changed."""
     before = [sorted(member.get(role, ())) for role in ROLES]
     member |= {role: held[role] for role in ROLES}
     member["ready"] = [*held["standby"], *held["learner"]]
@@ -156,10 +156,10 @@ LAWS: Final[dict[str, Law]] = {
 
 
 def _live(name: str, seed: int, folder: Path) -> None:
-    group = invented(seed, connect=False)["group"]
+    group = random_scenario(seed, connect=False)["group"]
     config = {key: value for key, value in group["config"].items() if key in _PLAIN}
-    given = {"group": {**group, "assignor": name, "config": config}}
-    raw = invented(seed, given)
+    fixed = {"group": {**group, "assignor": name, "config": config}}
+    raw = random_scenario(seed, fixed)
     broken = [text for text in lives.checked(raw, seed).broken if _concerns_all(text)]
     if not broken:
         return
@@ -178,7 +178,7 @@ def _concerns_all(text: str) -> bool:
     return text.startswith(("settled", "honest", "NeverSettles", "InvariantViolation"))
 
 
-# -------------------------------------------------------------------------- random, and small
+# --------------------------------------------------------- random problems, and smaller ones
 
 
 def _problem(rng: Random, name: str) -> Row:
@@ -209,13 +209,13 @@ def _problem(rng: Random, name: str) -> Row:
 
 
 def _broken(law: str, wrong: str, raw: Row, breaks: Law, folder: Path) -> AssignorBroken:
-    small = _small(raw, breaks)
+    small = _smallest_found(raw, breaks)
     file = folder / FILE
     file.write_text(json.dumps(small, indent=1) + "\n", encoding="utf-8")
     return AssignorBroken(f"{law}: {breaks(small) or wrong}\nShown by: muster assign {file}")
 
 
-def _small(raw: Row, breaks: Law) -> Row:
+def _smallest_found(raw: Row, breaks: Law) -> Row:
     """The smallest problem found that breaks the same law."""
 
     def of(members: Sequence[Row]) -> Row:
@@ -258,9 +258,9 @@ def _simpler(raw: Row) -> Iterator[Row]:
 
 
 def _without_lost_tasks(raw: Row) -> Row:
-    there = {f"{u['subtopology']}_{n}" for u in raw["tasks"] for n in range(u["partitions"])}
+    existing = {f"{u['subtopology']}_{n}" for u in raw["tasks"] for n in range(u["partitions"])}
     for member in raw["members"]:
         for role in (*ROLES, "ready"):
             if role in member:
-                member[role] = [task for task in member[role] if task in there]
+                member[role] = [task for task in member[role] if task in existing]
     return raw

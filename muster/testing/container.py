@@ -1,9 +1,9 @@
-"""Kafka in a container, by Testcontainers: the published image instead of the jars.
+"""Starts Kafka in a container with Testcontainers, from the published image.
 
 ``MUSTER_TEST_BROKER`` and ``MUSTER_TEST_BOOTSTRAP`` choose the Kafka of tests (`choice`).
-``KAFKA_IMAGE`` names the image. Testcontainers' own Kafka class knows Confluent's image only; this
-one is Apache's, which takes its properties from ``KAFKA_*`` variables. The broker must say where
-clients reach it before it starts, so the host's port is chosen first.
+``KAFKA_IMAGE`` names the image. Testcontainers' own Kafka class supports only Confluent's image;
+Apache's takes its properties from ``KAFKA_*`` variables. The broker's advertised address must be
+known before it starts, so the host's port is chosen first.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PORT = 19092
 def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> str:
     """``container``, ``embedded``, or the address of a Kafka that already runs.
 
-    An engine is asked for only where that decides: it may take a while to answer.
+    `has_engine` is called only if its answer decides, because it may take seconds.
 
     Raises:
-        EnvironmentFailed: a kind that there is not.
+        EnvironmentFailed: an unknown kind.
     """
     kind, given = environment.get(KIND, ""), environment.get(ADDRESS)
     if kind not in KINDS:

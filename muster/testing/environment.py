@@ -21,7 +21,12 @@ from muster.simulation.process import GROUP
 from muster.state.errors import InvariantViolation
 from muster.testing.history import History
 from muster.testing.link import SimulatedLink
-from muster.testing.machine import VirtualMachine, end_simulated_time, here, simulate_time
+from muster.testing.machine import (
+    VirtualMachine,
+    current_machine,
+    end_simulated_time,
+    simulate_time,
+)
 from muster.testing.scripts import Fault
 from muster.testing.settled import unsettled
 from muster.testing.tasks import Tasks, rows_of
@@ -41,21 +46,21 @@ FOREVER: Final = float("inf")
 
 
 class _Kafka(SimulatedKafka):
-    """Kafka and the coordinators; what they say goes into the story."""
+    """Kafka and the coordinators; their trace goes into the environment's story."""
 
     def __init__(self, seed: int, job: type[Job]) -> None:
         super().__init__(seed, traced=True, job=job)
         self.links: list[SimulatedLink] = []
-        self._told = ""
+        self._newest_line = ""
         self.history = History(BEGINNING_MS)
 
     def clients(self) -> Iterable[SimulatedLink]:
         return self.links
 
     def trace_line(self, text: str) -> None:
-        if text != self._told:  # a coordinator may publish a generation in several batches
-            self._told = text
-            self.history.tell(self.now, text)
+        if text != self._newest_line:  # a coordinator may publish a generation in several batches
+            self._newest_line = text
+            self.history.add_line(self.now, text)
 
 
 class Environment:
@@ -145,25 +150,25 @@ class Environment:
         self.workers[name] = worker
         self._processes.append(worker)
         self._kafka.links.append(worker.link)
-        self._tell(f"* {shown} starts")
+        self._log(f"* {shown} starts")
         worker.start()
         return worker
 
     def stop(self, name: str, *, temporary: bool | None = None) -> None:
         """A worker leaves in order (`Worker.close`); returns when it has, or after 30 s."""
-        self._tell(f"* {name} is asked to leave")
-        self._one(name).close(temporary=temporary)
+        self._log(f"* {name} is asked to leave")
+        self._worker_named(name).close(temporary=temporary)
         self._after()
 
     def ask_to_leave(self, name: str) -> None:
         """A worker is told to leave, as by SIGTERM; does not wait until it has."""
-        self._tell(f"* {name} is asked to leave")
-        self._one(name).ask_to_leave()
+        self._log(f"* {name} is asked to leave")
+        self._worker_named(name).ask_to_leave()
 
     def kill(self, name: str) -> None:
         """The process of a worker ends, as by SIGKILL. Its code does not run any more."""
-        worker = self._one(name)
-        self._tell(f"* {name} is killed")
+        worker = self._worker_named(name)
+        self._log(f"* {name} is killed")
         worker.is_alive = worker.machine.runs = False
         worker.link.die()
         self._thawed(worker)
@@ -171,29 +176,29 @@ class Environment:
 
     def freeze(self, name: str) -> None:
         """The process of a worker is suspended: none of its threads runs, its clock goes on."""
-        worker = self._one(name)
+        worker = self._worker_named(name)
         if worker.is_alive and worker.machine.runs:
-            self._tell(f"* {name} is frozen")
+            self._log(f"* {name} is frozen")
             worker.machine.runs = False
             worker.process.frozen.append((self._kafka.now, FOREVER))
 
     def thaw(self, name: str) -> None:
         """A frozen process goes on."""
-        worker = self._one(name)
+        worker = self._worker_named(name)
         if worker.is_alive and not worker.machine.runs:
-            self._tell(f"* {name} goes on")
+            self._log(f"* {name} goes on")
             worker.machine.runs = True
             self._thawed(worker)
 
     def partition(self, name: str) -> None:
         """The network between a worker and Kafka is cut; nothing is lost, nothing passes."""
-        self._tell(f"* {name} does not reach Kafka")
-        self._one(name).link.cut()
+        self._log(f"* {name} does not reach Kafka")
+        self._worker_named(name).link.cut()
 
     def heal(self, name: str) -> None:
         """The network between a worker and Kafka works again."""
-        self._tell(f"* {name} reaches Kafka again")
-        self._one(name).link.heal()
+        self._log(f"* {name} reaches Kafka again")
+        self._worker_named(name).link.heal()
 
     def expire(self, name: str) -> None:
         """Freeze a worker until the group has given its tasks away, then let it go on."""
@@ -205,7 +210,7 @@ class Environment:
 
     def drain(self, name: str, *, on: bool = True) -> None:
         """An operator drains a member (`muster drain`), or undoes that."""
-        self._tell(f"* {name} is drained" if on else f"* the drain of {name} is undone")
+        self._log(f"* {name} is drained" if on else f"* the drain of {name} is undone")
         self._kafka.send(Drain(group=GROUP, member=MemberId(name), on=on))
 
     # --------------------------------------------------------------- the coordinator and Kafka
@@ -216,29 +221,29 @@ class Environment:
         Args:
             written: percentage of the records of the batch under way that reach Kafka.
         """
-        self._tell("* the coordinator restarts")
+        self._log("* the coordinator restarts")
         self._kafka.jobs.restart(written, checkpoint=True)
 
     def lose_checkpoint(self, *, written: int = 100) -> None:
         """The coordinator ends, and starts again without its checkpoint."""
-        self._tell("* the coordinator restarts without its checkpoint")
+        self._log("* the coordinator restarts without its checkpoint")
         self._kafka.jobs.restart(written, checkpoint=False)
 
     def coordinator_away(self, seconds: float) -> None:
         """The coordinator takes nothing in for a while."""
-        self._tell(f"* the coordinator is away for {seconds:g} s")
+        self._log(f"* the coordinator is away for {seconds:g} s")
         self._kafka.jobs.fall_behind(int(seconds * 1000))
 
     def kafka_away(self, seconds: float) -> None:
         """Kafka is away for a while, for every worker and the coordinator."""
-        self._tell(f"* Kafka is away for {seconds:g} s")
+        self._log(f"* Kafka is away for {seconds:g} s")
         self._kafka.away_until = max(self._kafka.away_until, self._kafka.now + seconds * 1000)
 
     def configure(
         self, *, tasks: Tasks | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         """An operator changes the group's tasks, or some of its settings."""
-        self._tell("* the group is configured")
+        self._log("* the group is configured")
         self._units = self._units if tasks is None else _units(tasks)
         self._config |= config or {}
         self._write_config()
@@ -246,7 +251,7 @@ class Environment:
     def play(self, script: Iterable[Fault]) -> None:
         """Carry out faults, one after the other, then end all of them (`calm`)."""
         for fault in script:
-            _happen(self, fault)
+            _carry_out(self, fault)
             self.advance(fault.pause_s)
         self.calm()
 
@@ -256,7 +261,7 @@ class Environment:
 
     def calm(self) -> None:
         """End every fault: each worker runs and reaches Kafka, and no member is drained."""
-        self._tell("* no more faults")
+        self._log("* no more faults")
         self._kafka.away_until = 0.0
         for name, worker in list(self.workers.items()):
             self.thaw(name)
@@ -293,7 +298,7 @@ class Environment:
             target: the code.
             worker: member id; None = the worker in whose callback this is called.
         """
-        machine = here() if worker is None else self._one(worker).machine
+        machine = current_machine() if worker is None else self._worker_named(worker).machine
         if machine is None:
             raise self._history.failed("name the worker of a thread that no callback starts")
         machine.thread("thread", target).start()
@@ -336,11 +341,11 @@ class Environment:
         does not hold the task at this moment.
         """
         parsed = parse_task(task) if isinstance(task, str) else task
-        machine = here()
+        machine = current_machine()
         worker = next((w for w in self._processes if w.machine is machine), None)
         if worker is None:
             raise self._history.failed("call `use` in a callback or a thread of a worker")
-        self._tell(f"{worker.process.name} uses {parsed}")
+        self._log(f"{worker.process.name} uses {parsed}")
         if not worker.holds(parsed):
             owner = self.owner(parsed)
             other = f"; {owner} runs it" if owner not in (None, worker.member_id) else ""
@@ -356,9 +361,9 @@ class Environment:
             EnvironmentFailed: it was; the message says when, by whom, and what happened before.
         """
         settings = parse_settings(self._config, self._assignor)
-        wrongs = self._history.wrongs(self._kafka.now, stop_ms(settings.session_timeout_ms))
-        if wrongs:
-            raise self._history.failed("\n".join(wrongs))
+        violations = self._history.violations(self._kafka.now, stop_ms(settings.session_timeout_ms))
+        if violations:
+            raise self._history.failed("\n".join(violations))
 
     def assert_owned(self, within: float = OWNED_S) -> None:
         """Let time pass until every task is run by a worker.
@@ -398,10 +403,10 @@ class Environment:
         if self._is_open:
             what()
 
-    def _tell(self, text: str) -> None:
-        self._history.tell(self._kafka.now, text)
+    def _log(self, text: str) -> None:
+        self._history.add_line(self._kafka.now, text)
 
-    def _one(self, name: str) -> SimulatedWorker:
+    def _worker_named(self, name: str) -> SimulatedWorker:
         worker = self.workers.get(name)
         if worker is None:
             raise self._history.failed(f"there is no worker {name!r}")
@@ -418,7 +423,7 @@ class Environment:
         self._kafka.send(GroupConfig(group=GROUP, assignor=name, settings=settings, tasks=units))
 
     def _drive(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
-        if here() is not None:
+        if current_machine() is not None:
             raise self._history.failed(
                 "only the test moves the time; a callback waits with `sleep`"
             )
@@ -477,23 +482,23 @@ def _units(tasks: Tasks) -> tuple[Unit, ...]:
     return parse_tasks(rows_of(tasks))
 
 
-def _lookup(given: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:
-    """The name of an assignor, and how names are looked up."""
-    if isinstance(given, str):
-        plugins.get(given)
-        return given, plugins.get
-    kind = given if inspect.isclass(given) else type(given)
-    name = f"{kind.__module__}:{kind.__qualname__}"
-    instance = given() if inspect.isclass(given) else given
+def _lookup(assignor: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:
+    """The name of an assignor, and the function that looks assignors up by name."""
+    if isinstance(assignor, str):
+        plugins.get(assignor)
+        return assignor, plugins.get
+    assignor_class = assignor if inspect.isclass(assignor) else type(assignor)
+    name = f"{assignor_class.__module__}:{assignor_class.__qualname__}"
+    instance = assignor() if inspect.isclass(assignor) else assignor
     guarded = plugins.Guarded(registry.adapted(name, instance))
     return name, lambda asked: guarded if asked == name else plugins.get(asked)
 
 
-def _happen(env: Environment, fault: Fault) -> None:
-    """Carry out a fault; what it needs may be gone, and then nothing happens."""
+def _carry_out(env: Environment, fault: Fault) -> None:
+    """Carry out a fault; nothing happens if its worker has ended."""
     name, lasts_s = fault.worker, fault.lasts_s
     if name is None:
-        _of_all(env, fault.what, lasts_s)
+        _carry_out_for_all(env, fault.what, lasts_s)
         return
     worker = env.workers.get(name)
     if worker is None or worker.has_ended:
@@ -517,7 +522,7 @@ def _happen(env: Environment, fault: Fault) -> None:
             env.drain(name, on=fault.what == "drain")
 
 
-def _of_all(env: Environment, what: str, lasts_s: int) -> None:
+def _carry_out_for_all(env: Environment, what: str, lasts_s: int) -> None:
     match what:
         case "restart_coordinator":
             env.restart_coordinator(written=50)

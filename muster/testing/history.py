@@ -1,4 +1,4 @@
-"""What happened in an environment: the story in words, who ran which task, and what was wrong.
+"""The history of an environment: a log for people, which worker ran which task, and violations.
 
 A worker runs a task from the call of `on_assigned` until `on_revoked` or `on_lost` has returned,
 `Worker.released` has named the task, or the process was killed. Two workers must not run a task at
@@ -52,7 +52,7 @@ class Tenure:
 
 
 class History:
-    """The story, the tenures and the faults of one environment. Times are true time in ms."""
+    """The story, tenures and violations of one environment. Times are true time in ms."""
 
     def __init__(self, beginning_ms: float) -> None:
         self._beginning = beginning_ms
@@ -62,7 +62,7 @@ class History:
 
     # ---------------------------------------------------------------------------- the story
 
-    def tell(self, at_ms: float, text: str) -> None:
+    def add_line(self, at_ms: float, text: str) -> None:
         """Add a line to the story."""
         self._lines.append(f"{(at_ms - self._beginning) / 1000:>9.3f} s  {text}")
 
@@ -102,8 +102,8 @@ class History:
 
     # ---------------------------------------------------------------------------- the check
 
-    def wrongs(self, now: float, stop_ms: float) -> list[str]:
-        """Every moment at which a task had two owners, or was used by a worker without it."""
+    def violations(self, now: float, stop_ms: float) -> list[str]:
+        """Every span in which a task had two owners, and every use by a worker without the task."""
         misuses = list(self._misuses)
         for task, tenures in sorted(self._tenures.items()):
             for number, first in enumerate(tenures):

@@ -1,4 +1,4 @@
-"""A simulated worker's connections to Kafka: its events and records, and ends of changelogs."""
+"""A simulated worker's connection to Kafka: events, records, and end offsets of changelogs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SimulatedLink:
         self.is_cut = False
         self._kafka = kafka
         self._post = post
-        self._chance = Random(machine.seed())  # noqa: S311 — no secret
+        self._rng = Random(machine.seed())  # noqa: S311 — no secret
         self._is_open = False
         self._records: deque[MemberRecord] = deque()
         self._waiting: list[Callable[[], None]] = []  # for the network
@@ -56,7 +56,7 @@ class SimulatedLink:
         self._soon(5, lambda: self._post(Begin()))
 
     def configured_groups(self) -> Sequence[str] | None:
-        """Kafka does not answer which groups there are."""
+        """None: this Kafka does not list its groups."""
         return None
 
     def send(self, sent: Send) -> None:
@@ -71,7 +71,7 @@ class SimulatedLink:
         """Nothing to do: acknowledgements are posted as they come."""
 
     def close(self, flush_s: float) -> bool:
-        """Stop reading; events on their way arrive. Return whether all of them are."""
+        """Stop reading; events on their way arrive. Return whether every event arrives."""
         self._is_open = False
         return not (self.is_cut and self._unsent)
 
@@ -115,7 +115,7 @@ class SimulatedLink:
             what()
 
     def _soon(self, usual_ms: float, what: Callable[[], None]) -> None:
-        when = self._kafka.now + delay(self._chance, usual_ms)
+        when = self._kafka.now + delay(self._rng, usual_ms)
         self._kafka.at(when, lambda: self._when_connected(what))
 
     def _write(self, sent: Send) -> None:
@@ -164,7 +164,7 @@ class SimulatedLags(ChangelogLags):
         post: Callable[[Input], None],
     ) -> None:
         super().__init__({}, positions, on_disk, post, machine)
-        self._given = ends
+        self._end_offsets = ends
 
     def _ends(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        return {place: self._given[place] for place in places if place in self._given}
+        return {place: self._end_offsets[place] for place in places if place in self._end_offsets}

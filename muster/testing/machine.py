@@ -1,7 +1,7 @@
-"""The machine of a simulated process: simulated time, threads of the environment, seeded chance.
+"""The machine of a simulated process: simulated time and threads, seeded random numbers.
 
-While an environment is open, `time.sleep`, `time.monotonic` and `time.time` are those of the
-environment in its threads. Every other thread of the program has the real ones.
+While an environment is open, `time.sleep`, `time.monotonic` and `time.time` use simulated time in
+the environment's threads, and real time in every other thread of the program.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from muster.simulation.kafka import SimulatedKafka
 from muster.testing.threads import (
+    EnvironmentClosed,
     Owner,
     Threads,
-    Unwound,
     VirtualFlag,
     VirtualQueue,
     VirtualThread,
-    owner_here,
+    current_owner,
 )
 
 EPOCH_S: Final = 1_767_225_600.0
@@ -39,8 +39,8 @@ class VirtualMachine(Owner):
         super().__init__(name)
         self._kafka = kafka
         self._threads = threads
-        self._chance = Random(seed)  # noqa: S311 — no secret
-        self._booted_ms = self._chance.randrange(10**6)
+        self._rng = Random(seed)  # noqa: S311 — no secret
+        self._booted_ms = self._rng.randrange(10**6)
 
     def boottime_ms(self) -> int:
         """Milliseconds since boot; it goes on while the process is frozen."""
@@ -60,11 +60,11 @@ class VirtualMachine(Owner):
 
     def seed(self) -> int:
         """63 bits from the environment's seed."""
-        return self._chance.getrandbits(63)
+        return self._rng.getrandbits(63)
 
     def between(self, low: float, high: float) -> float:
         """A number from the environment's seed."""
-        return self._chance.uniform(low, high)
+        return self._rng.uniform(low, high)
 
     def queue(self) -> VirtualQueue[Any]:
         """A queue on simulated time."""
@@ -117,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Run until the environment is closed."""
         try:
             self.run_forever()
-        except Unwound:
+        except EnvironmentClosed:
             for task in asyncio.all_tasks(self):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # it cannot end
                 with suppress(RuntimeError):  # it awaits something on its way out
@@ -132,14 +132,14 @@ _REAL: Final = (time.sleep, time.monotonic, time.time)
 _open = 0
 
 
-def here() -> VirtualMachine | None:
-    """The machine of the calling thread; None if it is no thread of an environment."""
-    owner = owner_here()
+def current_machine() -> VirtualMachine | None:
+    """The machine of the calling thread; None if it is not a thread of an environment."""
+    owner = current_owner()
     return owner if isinstance(owner, VirtualMachine) else None
 
 
 def _sleep(seconds: float) -> None:
-    machine = here()
+    machine = current_machine()
     if machine is None:
         _REAL[0](seconds)
     else:
@@ -147,12 +147,12 @@ def _sleep(seconds: float) -> None:
 
 
 def _monotonic() -> float:
-    machine = here()
+    machine = current_machine()
     return _REAL[1]() if machine is None else machine.monotonic_s()
 
 
 def _time() -> float:
-    machine = here()
+    machine = current_machine()
     return _REAL[2]() if machine is None else machine.wall_s()
 
 

@@ -1,4 +1,4 @@
-"""Whether a group has settled: nothing is left to do for the coordinator or a worker."""
+"""Checks whether a group has settled: the coordinator and the workers have nothing left to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.testing.worker import SimulatedWorker
 def unsettled(
     jobs: Jobs, workers: Iterable[SimulatedWorker], now: float, *, in_words: bool
 ) -> str | None:
-    """Describe what is still to be done; None = nothing is.
+    """Describe what the group or a worker still does; None = the group has settled.
 
     Args:
         jobs: the coordinators.

@@ -1,8 +1,8 @@
 """Threads on simulated time: one runs at a time, and none runs while the time moves.
 
-Each is a thread of the system, but it runs only while the driver waits for it: until it waits for a
-time, a queue or a flag of the environment. Which of several threads that could run is next comes
-from a seed, so a test can be repeated exactly, and other seeds show other orders.
+Each is a thread of the operating system. The driver lets one run, and waits until that thread waits
+for a time, a queue or a flag of the environment. A seed decides which of several ready threads runs
+next, so a test can be repeated exactly, and other seeds give other orders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.simulation.kafka import SimulatedKafka
 
 _Item = TypeVar("_Item")
 HANGS_S: Final = 60.0
-"""Real time after which a thread counts as hanging: it waits for something outside."""
+"""Real time after which a thread counts as hanging: it waits for something not simulated."""
 FOREVER: Final = float("inf")
 _real_sleep = time.sleep
 
@@ -35,12 +35,12 @@ class CallbackHangs(MusterError):
     """
 
 
-class Unwound(BaseException):
-    """The environment is closed: the thread ends."""
+class EnvironmentClosed(BaseException):
+    """Ends a thread, because the environment is closed."""
 
 
 class Owner:
-    """What threads belong to: a process.
+    """The process that a thread belongs to.
 
     Attributes:
         name: for people.
@@ -62,12 +62,12 @@ class VirtualThread(threading.Thread):
         self.owner = owner
         self.threads = threads
         self.until = FOREVER
-        self.awaits: Callable[[], bool] | None = None  # None = it can run
+        self.ready: Callable[[], bool] | None = None  # None = it can run
         self.has_ended = False
         self.is_abandoned = False  # it hangs, and the driver does not wait for it any more
         self.failure: BaseException | None = None
-        self.go = threading.Lock()
-        self.go.acquire()
+        self.may_run = threading.Lock()
+        self.may_run.acquire()
         self._work = target
 
     def start(self) -> None:
@@ -77,18 +77,18 @@ class VirtualThread(threading.Thread):
 
     def run(self) -> None:
         """The body; called in the new thread."""
-        self.go.acquire()
+        self.may_run.acquire()
         try:
             if not self.threads.is_closing:
                 self._work()
-        except Unwound:
+        except EnvironmentClosed:
             pass
         except BaseException as failure:  # the driver raises it
             self.failure = failure
         finally:
             self.has_ended = True
             if not self.is_abandoned:
-                self.threads.back.release()
+                self.threads.driver_may_run.release()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, in simulated time."""
@@ -100,26 +100,26 @@ class Threads:
 
     Attributes:
         is_closing: every thread ends as soon as it runs or waits.
-        back: released by a thread that waits or ends.
+        driver_may_run: released by a thread that waits or ends.
     """
 
     def __init__(self, kafka: SimulatedKafka, seed: int) -> None:
         self.is_closing = False
-        self.back = threading.Lock()
-        self.back.acquire()
+        self.driver_may_run = threading.Lock()
+        self.driver_may_run.acquire()
         self._kafka = kafka
         self._all: list[VirtualThread] = []
-        self._chance = Random(f"threads/{seed}")  # noqa: S311 — no secret
+        self._rng = Random(f"threads/{seed}")  # noqa: S311 — no secret
         self._driver = threading.current_thread()
 
     def add(self, thread: VirtualThread) -> None:
         """Add a thread that is about to start.
 
         Raises:
-            Unwound: the environment is closed.
+            EnvironmentClosed: the environment is closed.
         """
         if self.is_closing:
-            raise Unwound
+            raise EnvironmentClosed
         self._all.append(thread)
 
     def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
@@ -129,7 +129,7 @@ class Threads:
         other thread waits in real time until the simulated time has come.
         """
         if self.is_closing and threading.current_thread() is not self._driver:
-            raise Unwound
+            raise EnvironmentClosed
         if ready():
             return True
         if timeout_s is not None and timeout_s <= 0:
@@ -138,12 +138,12 @@ class Threads:
         thread = threading.current_thread()
         if isinstance(thread, VirtualThread) and thread.threads is self:
             if thread.is_abandoned:
-                raise Unwound
-            thread.awaits, thread.until = ready, until
-            self.back.release()
-            thread.go.acquire()
+                raise EnvironmentClosed
+            thread.ready, thread.until = ready, until
+            self.driver_may_run.release()
+            thread.may_run.acquire()
             if self.is_closing:
-                raise Unwound
+                raise EnvironmentClosed
         elif thread is self._driver:
             self.drive(until, ready)
         else:
@@ -155,12 +155,12 @@ class Threads:
         """Run threads and move the time up to `until` (true time in ms), or until `stop()`.
 
         Raises:
-            CallbackHangs: a thread waits for something outside.
+            CallbackHangs: a thread waits for something that the environment does not simulate.
         """
         kafka = self._kafka
         while not stop():
             if can_run := [thread for thread in self._all if self._can_run(thread)]:
-                self._switch(self._chance.choice(can_run))
+                self._switch(self._rng.choice(can_run))
                 continue
             wakes = min((t.until for t in self._all if t.owner.runs), default=FOREVER)
             due = min(wakes, kafka.next_at)
@@ -175,12 +175,12 @@ class Threads:
     def _can_run(self, thread: VirtualThread) -> bool:
         if not thread.owner.runs:
             return False
-        return thread.awaits is None or self._kafka.now >= thread.until or thread.awaits()
+        return thread.ready is None or self._kafka.now >= thread.until or thread.ready()
 
     def _switch(self, thread: VirtualThread) -> None:
-        thread.awaits, thread.until = None, FOREVER
-        thread.go.release()
-        if not self.back.acquire(timeout=HANGS_S):
+        thread.ready, thread.until = None, FOREVER
+        thread.may_run.release()
+        if not self.driver_may_run.acquire(timeout=HANGS_S):
             thread.is_abandoned = True
             self._all.remove(thread)
             frame = sys._current_frames().get(thread.ident or 0)
@@ -262,7 +262,7 @@ class VirtualFlag:
         return self._threads.wait(self.is_set, timeout)
 
 
-def owner_here() -> Owner | None:
-    """What the calling thread belongs to; None if it is no thread of an environment."""
+def current_owner() -> Owner | None:
+    """The process of the calling thread; None if it is not a thread of an environment."""
     thread = threading.current_thread()
     return thread.owner if isinstance(thread, VirtualThread) else None

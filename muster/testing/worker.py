@@ -1,4 +1,4 @@
-"""The real `Worker` on a simulated machine, and its callbacks, which are watched."""
+"""The real `Worker` on a simulated machine; it records each call of a callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.signing.keyring import KeyFile
 from muster.testing.history import History, Process
 from muster.testing.link import SimulatedLags, SimulatedLink
 from muster.testing.machine import VirtualLoop, VirtualMachine
-from muster.testing.threads import Unwound
+from muster.testing.threads import EnvironmentClosed
 from muster.worker.assignment import Assignment
 from muster.worker.changelog import Changelog
 from muster.worker.messages import Input, LeaveAsked
@@ -35,7 +35,7 @@ class SimulatedWorker(Worker):
     Everything that a `Worker` has works, in simulated time.
 
     Attributes:
-        process: what is known about its process.
+        process: its process in the history.
         machine: where it runs.
         link: its connection.
         is_alive: whether its process runs; false after a kill.
@@ -57,15 +57,15 @@ class SimulatedWorker(Worker):
         self._history = history
         self._changelogs = changelogs
         self._failed: list[AssertionError] = []
-        given: dict[str, Any] = {name: settings.get(name) for name in CALLBACKS}
-        self._on_loop = any(inspect.iscoroutinefunction(call) for call in given.values())
-        # A task runs from one callback to another, so those two are watched in any case.
-        watched = {
-            name: self._watched(name, call)
-            for name, call in given.items()
+        callbacks: dict[str, Any] = {name: settings.get(name) for name in CALLBACKS}
+        self._on_loop = any(inspect.iscoroutinefunction(call) for call in callbacks.values())
+        # A task runs from one callback to another, so these two are recorded in any case.
+        recorded = {
+            name: self._recording(name, call)
+            for name, call in callbacks.items()
             if call is not None or name in ("on_assigned", "on_revoked")
         }
-        merged: dict[str, Any] = {**settings, **watched}
+        merged: dict[str, Any] = {**settings, **recorded}
         super().__init__(**merged)
 
     @property
@@ -105,13 +105,13 @@ class SimulatedWorker(Worker):
         """Report tasks that have stopped; see `Worker.released`."""
         named = set(TaskSet.of(tasks)) & self.process.stopping
         if named:
-            self._tell(f"has released {_text(sorted(named))}")
+            self._log_line(f"has released {_text(sorted(named))}")
             self._history.end(self.process, named, self._kafka.now, "it released the task")
         super().released(*tasks)
 
     def ready(self, *tasks: Task | str) -> None:
         """Report copies that have caught up; see `Worker.ready`."""
-        self._tell(f"reports {_text(TaskSet.of(tasks))} as ready")
+        self._log_line(f"reports {_text(TaskSet.of(tasks))} as ready")
         super().ready(*tasks)
 
     # ------------------------------------------------------------------------ its surroundings
@@ -132,16 +132,16 @@ class SimulatedWorker(Worker):
         return SimulatedLags(self.machine, self._changelogs, positions, on_disk, self._inbox.put)
 
     def _fail(self, error: BaseException) -> None:
-        if not isinstance(error, Unwound):
-            self._tell(f"gives up: {error}")
+        if not isinstance(error, EnvironmentClosed):
+            self._log_line(f"gives up: {error}")
             super()._fail(error)
 
-    def _tell(self, text: str) -> None:
-        self._history.tell(self._kafka.now, f"{self.process.name} {text}")
+    def _log_line(self, text: str) -> None:
+        self._history.add_line(self._kafka.now, f"{self.process.name} {text}")
 
     # --------------------------------------------------------------------- watched callbacks
 
-    def _watched(self, name: str, call: Callable[..., Any] | None) -> Callable[..., Any]:
+    def _recording(self, name: str, call: Callable[..., Any] | None) -> Callable[..., Any]:
         if self._on_loop:
 
             async def watched_coroutine(tasks: tuple[Task, ...], assignment: Assignment) -> None:
@@ -171,7 +171,7 @@ class SimulatedWorker(Worker):
 
     def _called(self, name: str, tasks: tuple[Task, ...]) -> float:
         now = self._kafka.now
-        self._tell(f"{name}({_text(tasks)})")
+        self._log_line(f"{name}({_text(tasks)})")
         self.process.doing[name] = now
         if name == "on_assigned":
             self._history.begin(self.process, tasks, now)
@@ -183,16 +183,18 @@ class SimulatedWorker(Worker):
         now = self._kafka.now
         self.process.doing.pop(name, None)
         if now > began:
-            self._tell(f"{name}({_text(tasks)}) has returned after {(now - began) / 1000:.3f} s")
+            self._log_line(
+                f"{name}({_text(tasks)}) has returned after {(now - began) / 1000:.3f} s"
+            )
         if name in STOPS:
             self.process.stopping -= set(tasks)
             self._history.end(self.process, tasks, now, f"its {name} returned")
 
     def _raised(self, name: str, error: BaseException) -> None:
         self.process.doing.pop(name, None)
-        if isinstance(error, Unwound):
+        if isinstance(error, EnvironmentClosed):
             return
-        self._tell(f"{name} raised {type(error).__name__}: {error}")
+        self._log_line(f"{name} raised {type(error).__name__}: {error}")
         if isinstance(error, AssertionError):
             self._failed.append(error)
 

@@ -32,6 +32,7 @@ from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import AllStopped, Input, Released
+from muster.worker.pauses import pause_s_of
 
 log = logging.getLogger("muster.worker")
 
@@ -126,7 +127,9 @@ class Caller:
         self._lock = threading.Lock()
         self._era = 0
         self._running: _Call | None = None
-        self._early = EMPTY  # tasks of the running call that were released before it returned
+        self._released_early = (
+            EMPTY  # tasks of the running call that were released before it returned
+        )
         self._since_s = 0.0  # when the running call began
         self._hung_s = HUNG_S  # how long it may run before it is logged
         self._started: _Lost = {}
@@ -159,12 +162,16 @@ class Caller:
             if call is None or runs_s < self._hung_s:
                 return None
             self._hung_s *= 2
-            rest = ", ".join(map(str, call.tasks - self._early)) or "tasks that were released"
+            running_tasks = (
+                ", ".join(map(str, call.tasks - self._released_early)) or "tasks that were released"
+            )
         if call.start:
             verb, effect = "start", "callbacks behind it wait"
         else:
             verb, effect = "stop", "the group waits for it, and fences a member that is too slow"
-        return f"the callback that is to {verb} {rest} has run for {runs_s:.0f} s; {effect}"
+        return (
+            f"the callback that is to {verb} {running_tasks} has run for {runs_s:.0f} s; {effect}"
+        )
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Queue the start of tasks."""
@@ -193,9 +200,9 @@ class Caller:
             call = self._running
             if call is None or call.start or call.era != self._era:
                 return
-            stopped = (tasks & call.tasks) - self._early
+            stopped = (tasks & call.tasks) - self._released_early
             if stopped:
-                self._early = self._early | stopped
+                self._released_early = self._released_early | stopped
                 self._note(replace(call, tasks=stopped))
                 self._post(Released(call.role, stopped))
 
@@ -214,7 +221,7 @@ class Caller:
             with self._lock:
                 if call.era != self._era:
                     continue
-                self._running, self._early = call, EMPTY
+                self._running, self._released_early = call, EMPTY
                 self._since_s, self._hung_s = self._machine.monotonic_s(), HUNG_S
             try:
                 called = self._start(call) if call.start else self._stop(call)
@@ -246,7 +253,7 @@ class Caller:
         try:
             self._invoke(callback, call.tasks, call.assignment)
         except Exception:
-            pause_s = self._machine.between(0, _pause_s(call.attempt))
+            pause_s = self._machine.between(0, pause_s_of(_START_PAUSE, call.attempt))
             names = ", ".join(map(str, call.tasks))
             log.exception(
                 "starting %s failed; again in %.1f s", names, pause_s, extra=call.assignment.about
@@ -259,7 +266,7 @@ class Caller:
         self._forget_failed(call)
         callback = self._callbacks.stops(call.role)
         if callback is not None:
-            self._insist(callback, call.tasks, call.assignment, lambda: self._early)
+            self._insist(callback, call.tasks, call.assignment, lambda: self._released_early)
         return True
 
     def _forget_failed(self, call: _Call) -> None:
@@ -278,9 +285,9 @@ class Caller:
             if call.era == self._era:
                 if call.start:
                     self._note(call)
-                elif rest := call.tasks - self._early:
-                    self._note(replace(call, tasks=rest))
-                    self._post(Released(call.role, rest))
+                elif remaining := call.tasks - self._released_early:
+                    self._note(replace(call, tasks=remaining))
+                    self._post(Released(call.role, remaining))
                 return
         # All tasks were lost while the callback ran.
         if call.start and called:
@@ -337,8 +344,8 @@ class Caller:
             )
 
         def call() -> None:
-            if rest := tasks - stopped():
-                self._invoke(callback, rest, assignment)
+            if remaining := tasks - stopped():
+                self._invoke(callback, remaining, assignment)
 
         retrying = Retrying(
             stop=stop_after_attempt(STOP_ATTEMPTS),
@@ -369,12 +376,6 @@ async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assi
     result = callback(tasks, assignment)
     if inspect.isawaitable(result):
         await result
-
-
-def _pause_s(attempt: int) -> float:
-    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
-    state.attempt_number = attempt
-    return float(_START_PAUSE(state))
 
 
 def _name(callback: Callback) -> str:

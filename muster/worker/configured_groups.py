@@ -36,10 +36,10 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
         metadata = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
         if metadata.error is not None:
             return None
-        there = metadata.partitions
-        starts = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in there]
+        partitions = metadata.partitions
+        starts = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions]
         rows = _in_time(until_end(consumer, starts, PATIENCE_S, skip_errors=True))
-        newest = newest_values(rows, len(there))
+        newest = newest_values(rows, len(partitions))
     except KafkaException:
         return None
     finally:

@@ -16,9 +16,9 @@ class Inbox:
         self._machine = machine
         self._queue: Waiting[Input | None] = machine.queue()
 
-    def put(self, given: Input | None) -> None:
+    def put(self, session_input: Input | None) -> None:
         """Add an input; None = abandon the session."""
-        self._queue.put(given)
+        self._queue.put(session_input)
 
     def take(self, deadline_ms: int | None, confirm: Callable[[], None]) -> list[Input | None]:
         """Wait for an input or for the deadline; return all inputs, acknowledgements first.

@@ -1,9 +1,9 @@
 """A worker's connection to Kafka: a consumer of the member's own partition, and a producer.
 
-Two threads wait inside librdkafka, one for records and one for acknowledgements, and post what they
-get to the inbox. With the events it sends, `progress.py` checks that the reader keeps up. The
-reader is at the end of the partition *before* `Begin` is posted: the first record of a session is
-written after its join, so the reader misses none and reads no history.
+Two threads wait inside librdkafka, one for records and one for acknowledgements, and post them to
+the inbox. `reader_progress.py` checks with the events sent that the reader keeps up. The reader is
+at the end of the partition *before* `Begin` is posted: the first record of a session is written
+after its join, so the reader misses none and reads no history.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from confluent_kafka import (
 
 from muster.kafka import access
 from muster.kafka.lasting import LastingProducer
-from muster.kafka.log_filter import RepeatFilter
+from muster.kafka.log_filter import drop_noise
 from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
@@ -41,9 +41,7 @@ from muster.worker.reader_progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
-log.addFilter(RepeatFilter())
-# One set of settings serves both clients, and each warns about those it does not use.
-log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+drop_noise(log)
 
 Post: TypeAlias = Callable[[Input], None]
 
@@ -332,9 +330,7 @@ class Link:
     # ------------------------------------------------------------------------------------ writing
 
     def _confirm(self) -> None:
-        while not self._closing.is_set():
-            if not self._producer.serve(WAIT_S):
-                self._closing.wait(PAUSE_S)
+        self._producer.serve_until(self._closing)
 
     def _on_fatal(self, error: KafkaException) -> None:
         if not self._is_refusal(error):

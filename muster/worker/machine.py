@@ -104,7 +104,7 @@ class ThisMachine:
     look_up_s: float | None = 1.0
 
     def boottime_ms(self) -> int:
-        """Milliseconds since boot (`clock.py`)."""
+        """Milliseconds since boot (`boottime.py`)."""
         return boottime_ms()
 
     def monotonic_s(self) -> float:

@@ -23,11 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tenacity import RetryCallState, Retrying, wait_random_exponential
+from tenacity import wait_random_exponential
 
 from muster.protocol.ids import Role, Task
 from muster.worker import guard
 from muster.worker.assignment import Assignment
+from muster.worker.pauses import pause_s_of
 
 log = logging.getLogger("muster.worker.exec")
 
@@ -276,7 +277,7 @@ class Processes:
             return
         now_s = time.monotonic()
         running.attempt = 1 if now_s - running.started_s >= STEADY_S else running.attempt + 1
-        pause_s = _pause_s(running.attempt)
+        pause_s = pause_s_of(_PAUSE, running.attempt)
         running.again_s = now_s + pause_s
         about = {key: running.command[key] for key in _ABOUT}
         log.warning("%s ended with %d; again in %.1f s", about["task"], code, pause_s, extra=about)
@@ -311,9 +312,3 @@ def _kill_group(group: int) -> None:
         while True:
             os.killpg(group, signal.SIGKILL)
             time.sleep(0.005)
-
-
-def _pause_s(attempt: int) -> float:
-    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
-    state.attempt_number = attempt
-    return float(_PAUSE(state))

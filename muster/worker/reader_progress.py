@@ -53,7 +53,7 @@ def fresh_ms(session_timeout_ms: int) -> int:
     return min(session_timeout_ms // 8, FRESH_MS_MAX)
 
 
-class _Aside:
+class _BackgroundCalls:
     """A thread for calls that wait. A call that comes while another is queued is dropped."""
 
     def __init__(self) -> None:
@@ -100,8 +100,8 @@ class Progress:
         self._config = dict(config)
         self._post = post
         self._grown = grown
-        self._aside = _Aside()
-        self._later = later or self._aside.run
+        self._background = _BackgroundCalls()
+        self._later = later or self._background.run
         self._admin: AdminClient | None = None
         self._lock = threading.Lock()
         self._place: Place | None = None
@@ -174,7 +174,7 @@ class Progress:
         with self._lock:
             self._place = None
         self._admin = None
-        self._aside.close()
+        self._background.close()
 
     def _drop_client(self) -> None:
         """Drop the client on another thread, because its threads may take long to end."""

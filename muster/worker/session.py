@@ -128,17 +128,21 @@ class Session(Steps):
         incarnation: the number this session has in events and records.
     """
 
-    def step(self, given: Input, now_ms: int) -> tuple[Action, ...]:
+    def step(self, session_input: Input, now_ms: int) -> tuple[Action, ...]:
         """Take one input; return what to do, in order."""
         actions: list[Action] = []
         # What Kafka acknowledged before the process was frozen still counts: it is taken in first.
-        if not isinstance(given, Acknowledged) and self._lease_is_over(now_ms):
+        if not isinstance(session_input, Acknowledged) and self._lease_is_over(now_ms):
             actions += self._lose(self._proof.complaint, True)
         before = self.state
-        rule = TABLE[before].get(type(given))
+        rule = TABLE[before].get(type(session_input))
         if rule is not None:
-            actions += rule.handler(self, given, now_ms)
-            assert self.state is before or self.state in rule.leads_to, (before, given, self.state)
+            actions += rule.handler(self, session_input, now_ms)
+            assert self.state is before or self.state in rule.leads_to, (
+                before,
+                session_input,
+                self.state,
+            )
         return tuple(actions)
 
     @property

@@ -106,9 +106,9 @@ class Steps:
 
     # ------------------------------------------------------------------------------------ joining
 
-    def _join(self, given: Input, now_ms: int) -> list[Action]:
-        if isinstance(given, Begin):
-            self._events.offer(given.apart)
+    def _join(self, session_input: Input, now_ms: int) -> list[Action]:
+        if isinstance(session_input, Begin):
+            self._events.offer(session_input.apart)
         self.state = State.JOINING
         self._attempt = 0
         self._proof = Proof(now_ms)
@@ -123,8 +123,8 @@ class Steps:
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
         return self._ask(now_ms) if now_ms >= self._retry_ms else []
 
-    def _read_answer(self, given: Read, now_ms: int) -> list[Action]:
-        record = given.record
+    def _read_answer(self, session_input: Read, now_ms: int) -> list[Action]:
+        record = session_input.record
         if isinstance(record, MemberGone) or not self._is_news(record):
             return []
         if record.fault is None:
@@ -153,8 +153,8 @@ class Steps:
 
     # ----------------------------------------------------------------------------- as a member
 
-    def _read_record(self, given: Read, now_ms: int) -> list[Action]:
-        record = given.record
+    def _read_record(self, session_input: Read, now_ms: int) -> list[Action]:
+        record = session_input.record
         if isinstance(record, MemberGone):
             return self._lose(LET_GO, False)
         if self._is_news(record):
@@ -196,9 +196,9 @@ class Steps:
         actions = [Assigned(record), *self._lease(), *releases, *self._take(record)]
         return [*actions, *self._report(now_ms)] if record.report else actions
 
-    def _drop(self, given: Released, now_ms: int) -> list[Action]:
+    def _drop(self, session_input: Released, now_ms: int) -> list[Action]:
         assert self.record is not None
-        self._holdings.drop(given.role, given.tasks)
+        self._holdings.drop(session_input.role, session_input.tasks)
         if self.state is State.LEAVING:
             return self._leave_if_empty(now_ms)
         return [*self._take(self.record), *self._report_release(now_ms)]
@@ -211,8 +211,8 @@ class Steps:
                 self._events.forget_lags(take.tasks)
         return takes
 
-    def _mark_ready(self, given: Ready, now_ms: int) -> list[Action]:
-        return self._report(now_ms) if self._holdings.mark_ready(given.tasks) else []
+    def _mark_ready(self, session_input: Ready, now_ms: int) -> list[Action]:
+        return self._report(now_ms) if self._holdings.mark_ready(session_input.tasks) else []
 
     def _report_release(self, now_ms: int) -> list[Action]:
         if not self._owes_report:
@@ -250,8 +250,8 @@ class Steps:
         assert self.record is not None
         return self._last_sent_ms + self.record.heartbeat_interval_ms
 
-    def _extend(self, given: Acknowledged, now_ms: int) -> list[Action]:
-        sent = given.sent
+    def _extend(self, session_input: Acknowledged, now_ms: int) -> list[Action]:
+        sent = session_input.sent
         if sent.incarnation != self.incarnation or isinstance(sent.event, Leave | LagReport):
             return []
         if sent is self._beat_in_flight:
@@ -263,9 +263,9 @@ class Steps:
             self._proof.acknowledge(sent.sent_ms, now_ms, self.record.session_timeout_ms)
         return self._lease() if self.lease_ms != until else []
 
-    def _note_reading(self, given: CaughtUp, now_ms: int) -> list[Action]:
+    def _note_reading(self, session_input: CaughtUp, now_ms: int) -> list[Action]:
         until = self.lease_ms
-        self._proof.catch_up(given.at_ms)
+        self._proof.catch_up(session_input.at_ms)
         return self._lease() if self.lease_ms != until else []
 
     def _lease(self) -> list[Action]:
@@ -276,14 +276,14 @@ class Steps:
     def _lease_is_over(self, now_ms: int) -> bool:
         return (until := self.lease_ms) is not None and now_ms >= until
 
-    def _note_failure(self, given: Failed, now_ms: int) -> list[Action]:
-        if given.sent.incarnation != self.incarnation:
+    def _note_failure(self, session_input: Failed, now_ms: int) -> list[Action]:
+        if session_input.sent.incarnation != self.incarnation:
             return []
-        if given.sent is self._beat_in_flight:
+        if session_input.sent is self._beat_in_flight:
             self._beat_in_flight = None
         # A report that failed replaces the next heartbeat. Sent again at once, an event that
         # always fails would be sent without end.
-        self._report_failed |= isinstance(given.sent.event, Report)
+        self._report_failed |= isinstance(session_input.sent.event, Report)
         return []
 
     # -------------------------------------------------------------------------------------- losing
@@ -317,19 +317,19 @@ class Steps:
 
     # ------------------------------------------------------------------------------------- leaving
 
-    def _begin_leaving(self, given: LeaveAsked, now_ms: int) -> list[Action]:
+    def _begin_leaving(self, session_input: LeaveAsked, now_ms: int) -> list[Action]:
         assert self.record is not None
         self.state = State.LEAVING
-        self._temporary = given.temporary
+        self._temporary = session_input.temporary
         releases = self._holdings.release(self.record, everything=True)
         return [*releases, *self._leave_if_empty(now_ms)]
 
     def _leave_if_empty(self, now_ms: int) -> list[Action]:
         return self._leave(LeaveAsked(self._temporary), now_ms) if self._holdings.empty else []
 
-    def _leave(self, given: LeaveAsked, now_ms: int) -> list[Action]:
-        leave = self._leave_of(self.incarnation, given.temporary, now_ms)
-        return [leave, *self._end(given, now_ms)]
+    def _leave(self, session_input: LeaveAsked, now_ms: int) -> list[Action]:
+        leave = self._leave_of(self.incarnation, session_input.temporary, now_ms)
+        return [leave, *self._end(session_input, now_ms)]
 
     def _leave_to_return(self, incarnation: int, now_ms: int) -> Send:
         # Temporary, so that its tasks wait for it: the next event is its join.
@@ -339,13 +339,13 @@ class Steps:
         leave = self._events.leave(incarnation, temporary)
         return self._send(leave, now_ms)
 
-    def _leave_when_stopped(self, given: LeaveAsked, now_ms: int) -> list[Action]:
-        self._temporary = given.temporary
+    def _leave_when_stopped(self, session_input: LeaveAsked, now_ms: int) -> list[Action]:
+        self._temporary = session_input.temporary
         self._ending = self._ending or End(None, "left")
         return []
 
-    def _read_while_leaving(self, given: Read, now_ms: int) -> list[Action]:
-        record = given.record
+    def _read_while_leaving(self, session_input: Read, now_ms: int) -> list[Action]:
+        record = session_input.record
         if isinstance(record, MemberGone):
             return self._lose(LET_GO, False)
         if record.fault is None or not self._is_news(record):
@@ -361,13 +361,13 @@ class Steps:
 
     # ---------------------------------------------------------------------------------------- lags
 
-    def _note_lags(self, given: Restored, now_ms: int) -> list[Action]:
-        self._events.note_lags(given.lags)
+    def _note_lags(self, session_input: Restored, now_ms: int) -> list[Action]:
+        self._events.note_lags(session_input.lags)
         return []
 
-    def _report_lags(self, given: Restored, now_ms: int) -> list[Action]:
-        self._note_lags(given, now_ms)
-        reports = self._events.lag_reports(given.lags)
+    def _report_lags(self, session_input: Restored, now_ms: int) -> list[Action]:
+        self._note_lags(session_input, now_ms)
+        reports = self._events.lag_reports(session_input.lags)
         return [Send(report, self.incarnation, now_ms) for report in reports]
 
     def _send(self, event: MemberEvent, now_ms: int) -> Send:

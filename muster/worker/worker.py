@@ -1,7 +1,7 @@
 """`Worker`: makes the calling process a member of a group.
 
 One thread runs the session (`session.py`): it takes inputs from an inbox and performs the actions
-that the session returns. Kafka (`kafka.py`) and callbacks (`callbacks.py`) have threads of their
+that the session returns. Kafka (`link.py`) and callbacks (`callbacks.py`) have threads of their
 own, so the lease is checked in time even if a callback is slow or the broker is away.
 """
 

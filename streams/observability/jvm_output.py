@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
-from muster.kafka.log_filter import Told
+from muster.kafka.log_filter import RecentlyLogged
 
 _log = structlog.get_logger("spark")
 
@@ -57,7 +57,7 @@ def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) ->
 
     That a broker is down is passed on once a minute, however many Kafka clients log it.
     """
-    passed, log_filter = True, Told(clock_s=clock_s)
+    passed, log_filter = True, RecentlyLogged(clock_s=clock_s)
     for line in _without_farewells(lines):
         if line.strip():
             away = _AWAY.search(line)

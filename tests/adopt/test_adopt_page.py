@@ -30,7 +30,7 @@ SHOWN = dict(
     )
 )
 """Command → the lines below it."""
-LEFT_OUT = re.compile(r"passes no task on$")
+LEFT_OUT = re.compile(r"moves no task$")
 """What the README replaces by "…": how many members are back in such a round is chance."""
 
 

@@ -8,13 +8,15 @@ import pytest
 from support.suite.examples import examples
 
 from muster.adopt.answers import answers
-from muster.adopt.said import Said
+from muster.adopt.said import KafkaMember
 from muster.protocol.ids import Task
 from muster.protocol.tasks import EMPTY, TaskSet
 
 
-def member(name: str, *owned: str, generation: int = 5, topics: tuple[str, ...] = ("t",)) -> Said:
-    return Said(
+def member(
+    name: str, *owned: str, generation: int = 5, topics: tuple[str, ...] = ("t",)
+) -> KafkaMember:
+    return KafkaMember(
         name, name, topics=topics, owned=TaskSet.of(owned), generation=generation, keeps=True
     )
 

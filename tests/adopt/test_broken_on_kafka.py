@@ -56,7 +56,7 @@ def test_the_coordinator_is_killed(own_broker, tmp_path):
         job.kill()
         fleet.consumer("B", **COOPERATIVE)
         fleet.settles({"A": 3, "B": 3}, "the governor decides")
-        assert "decided here" in governor.file.read_text()
+        assert "the governor decided" in governor.file.read_text()
         before = fleet.tenures()
         job.start()
         until(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from muster.adopt import examine, rights
-from muster.adopt.examine import Found
+from muster.adopt.examine import GovernableGroup
 from muster.adopt.said import Kind
 from muster.cli.main import main
 from muster.errors import BadInput
@@ -84,15 +84,15 @@ def test_groups_that_are_refused(group, said, capsys):
 def test_groups_that_can_be_governed():
     """Their kind, their members as muster calls them, and the protocol they share."""
     found = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
-    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
-    assert found["cluster"] == Found(Kind.CONNECT, ("w1:8083",), "sessioned")
+    assert found["orders"] == GovernableGroup(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
+    assert found["cluster"] == GovernableGroup(Kind.CONNECT, ("w1:8083",), "sessioned")
     assert examine.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
     assert examine.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
 
 
 def test_pins_and_weights_of_connect(capsys):
     """A worker is named by host and port, or by its REST address."""
-    cluster = Found(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
+    cluster = GovernableGroup(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
     both = [("a", "w1:8083"), ("a-0", "http://w1:8083/"), ("a-0", "w2:8083")]
     pins = examine.pins_of(both, cluster, "cluster")
     assert pins == {"w1:8083": ("a", "a-0"), "w2:8083": ("a-0",)}
@@ -102,7 +102,7 @@ def test_pins_and_weights_of_connect(capsys):
     assert main(["adopt", "--group", "cluster", "--weight", "lag"]) == 2
     assert "--weight lag: Connect's tasks are not measured" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
-        examine.pins_of([("a", "w1")], Found(Kind.CONSUMER, ("A",), "range"), "orders")
+        examine.pins_of([("a", "w1")], GovernableGroup(Kind.CONSUMER, ("A",), "range"), "orders")
     with pytest.raises(BadInput, match="--expect w9: only pins name workers"):
         examine.pins_of([], cluster, "cluster", ["w9"])
 

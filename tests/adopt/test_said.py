@@ -7,7 +7,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from muster.adopt import said, writing
 from muster.adopt.answers import Answer
-from muster.adopt.said import Kind, Said
+from muster.adopt.said import KafkaMember, Kind
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.protocol.ids import Task
 from muster.protocol.tasks import EMPTY, TaskSet
@@ -23,7 +23,7 @@ SHORT = bytes.fromhex("00010000000100066f726465727300000000")
 def test_a_cooperative_consumer():
     """Its topics, what it owns since which generation, and its rack."""
     found = said.read(Kind.CONSUMER, "member-1", None, LIBRDKAFKA)
-    assert found == Said(
+    assert found == KafkaMember(
         "member-1",
         "member-1",
         topics=("orders",),
@@ -64,7 +64,7 @@ def test_a_worker_of_connect():
 
 def test_bytes_of_another_protocol():
     """The error names the member."""
-    with pytest.raises(ValueError, match="member-9 says what is not Kafka's consumer protocol"):
+    with pytest.raises(ValueError, match="member-9: not metadata of Kafka's consumer protocol"):
         said.read(Kind.CONSUMER, "member-9", None, b"\x00")
 
 
@@ -87,7 +87,7 @@ def test_what_a_governor_offers():
 def test_an_answer_to_consumers():
     """Version 0, which every client reads; the governor gets nothing."""
     given = TaskSet.of(["orders_1", "orders_3", "bills_0"])
-    there = [Said("id-1", "A", topics=("orders", "bills"))]
+    there = [KafkaMember("id-1", "A", topics=("orders", "bills"))]
     written = writing.consumers(there, {"A": Answer(given, given, EMPTY)}, "me")
     answer = ConsumerProtocolAssignment.decode(written["id-1"])
     rows = {row.topic: row.partitions for row in answer.assigned_partitions}
@@ -98,8 +98,8 @@ def test_an_answer_to_consumers():
 def test_an_answer_to_workers():
     """A real worker is named as the leader; what moves is stopped first."""
     there = [
-        Said("id-1", "w1:1", url="http://w1:1/", config_offset=3),
-        Said("id-2", "w2:1", url="http://w2:1/", config_offset=5),
+        KafkaMember("id-1", "w1:1", url="http://w1:1/", config_offset=3),
+        KafkaMember("id-2", "w2:1", url="http://w2:1/", config_offset=5),
     ]
     leader = writing.leader_of(there, None, 4)
     assert leader == writing.ConnectLeader("id-1", "http://w1:1/", 5)

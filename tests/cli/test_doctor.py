@@ -350,7 +350,7 @@ def test_the_jobs_own_figures() -> None:
         ("job", Level.FAIL, "catching up: …"),
         ("job", Level.OK, "ok"),
         ("job", Level.WARN, "rows that wait to be read: 20000"),
-        ("clock", Level.FAIL, "the wake-up that waits longest is 61 s past"),
+        ("clock", Level.FAIL, "the oldest wake-up is 61 s overdue"),
     ]
     (gone,) = metrics(url)
     assert gone.level is Level.FAIL

@@ -42,7 +42,7 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 from muster.replay.fold import Fold, Folded, recording
 from muster.replay.saved import from_file, save
-from muster.simulation.lives import invented
+from muster.simulation.lives import random_scenario
 from muster.simulation.world import GROUP, World
 from muster.state.group import Group
 from muster.state.machine import advance
@@ -85,7 +85,7 @@ class Tape:
 def lived(seed: int) -> Tape:
     """The tape of a generated life."""
     world, tape = World(), Tape()
-    world.play(parse_scenario(invented(seed)))
+    world.play(parse_scenario(random_scenario(seed)))
     for batch in world.log:
         tape.events(batch)
     tape.records(world.records, world.group.sessions.clock_ms)

@@ -21,7 +21,7 @@ from support.suite.waiting import until
 from muster.console import writes
 from muster.console.plans import Question
 from muster.console.report import plan_html, report_html
-from muster.console.shadowed import Shown
+from muster.console.shadowed import PublishedShadows
 from muster.console.store import GroupKey, Store
 from muster.kafka.writer import Place
 from muster.output import wall_ms
@@ -98,7 +98,7 @@ def busy() -> Iterator[str]:
         until_ms=60_000,
     )
     play(store, led, name="parcels", shift_ms=now_ms - 900_000)
-    looked_at = Shown(store)
+    looked_at = PublishedShadows(store)
     looked_at.take(seen(wall_ms() - 600_000, consumer("A", 0, 1, 2, 3)))
     looked_at.take(seen(wall_ms() - 200_000, consumer("A", 0, 1), consumer("B", 2, 3)))
     ill(store, "returns", wall_ms() - 420_000)

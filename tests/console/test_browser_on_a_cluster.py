@@ -23,7 +23,7 @@ from muster.cli.main import main
 from muster.console.app import Options
 from muster.console.guard import Access
 from muster.console.reader import Reader
-from muster.console.server import Console, Place
+from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
@@ -51,7 +51,7 @@ def console(browser: Browser, kafka: Topics, job: Job) -> Iterator[str]:
     store = Store([kafka.prefix])
     options = Options(kafka.clients, metrics=job.url)
     reader = Reader(kafka.clients, store)
-    with Console(store, reader, options, Access(), Place(port=0)).beside() as url:
+    with Console(store, reader, options, Access(), ListenAddress(port=0)).serve_in_thread() as url:
         until(lambda: store.caught_up, "everything has been read", story=lambda: store.fault)
         yield url
 

@@ -15,7 +15,7 @@ from muster.cli.main import main
 from muster.console.app import Options
 from muster.console.guard import Access
 from muster.console.reader import Reader
-from muster.console.server import Console, Place
+from muster.console.server import Console, ListenAddress
 from muster.console.store import GroupKey, Store
 from muster.console.writes import Writes
 from muster.protocol import codec
@@ -78,7 +78,7 @@ def test_a_drain_from_the_page_names_who_asked(
     until(lambda: generation(store, topics) == 7, "the group is known", story=lambda: store.fault)
     access = Access()
     options = Options(topics.clients, writes=Writes(frozenset({"drain", "config"})))
-    console = Console(store, Reader(topics.clients, store), options, access, Place(port=0))
+    console = Console(store, Reader(topics.clients, store), options, access, ListenAddress(port=0))
 
     def write(path: str, body: dict[str, object]) -> dict[str, str]:
         headers = {
@@ -91,7 +91,7 @@ def test_a_drain_from_the_page_names_who_asked(
         with urllib.request.urlopen(urllib.request.Request(address, told, headers)) as answer:
             return json.load(answer)
 
-    with console.beside() as url:
+    with console.serve_in_thread() as url:
         assert write("drain", {"member": "W1", "on": True}) == {"said": "W1: is drained"}
         changed = write("config", {"config": {"num.standby.replicas": "2"}})
         assert changed == {"said": "orders: configured"}

@@ -52,8 +52,8 @@ def ask(
     url: str, path: str, method: str = "GET", body: str | None = None, **headers: str
 ) -> Answer:
     """One request; header names with underscores."""
-    place = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+    listen_on = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(listen_on.hostname or "", listen_on.port, timeout=20)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request(method, path, body, named)
@@ -268,8 +268,8 @@ def messages(connection: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
 
 def stream(url: str, path: str) -> tuple[http.client.HTTPConnection, Iterator[dict[str, Any]]]:
     """A stream of the console."""
-    place = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+    listen_on = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(listen_on.hostname or "", listen_on.port, timeout=20)
     connection.request("GET", path)
     return connection, messages(connection.getresponse())
 
@@ -313,12 +313,12 @@ def test_the_list_is_sent_and_then_only_what_differs() -> None:
 
 def broken(url: str, path: str) -> Iterator[socket.socket]:
     """Browsers that misbehave: one reads nothing, one sends half a request, one hangs up."""
-    place = urllib.parse.urlsplit(url)
-    request = f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
+    listen_on = urllib.parse.urlsplit(url)
+    request = f"GET {path} HTTP/1.1\r\nHost: {listen_on.netloc}\r\n\r\n".encode()
     for sent, hangs_up in ((request, False), (request[:20], False), (request, True)):
         made = socket.socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
-        made.connect((place.hostname, place.port))
+        made.connect((listen_on.hostname, listen_on.port))
         made.sendall(sent)
         if hangs_up:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -17,7 +17,7 @@ from muster.cli.console import readers
 from muster.console.fleet import findings, rows
 from muster.console.frames import frame
 from muster.console.plans import plan_json, question
-from muster.console.shadowed import GROUPS_MAX, Shown
+from muster.console.shadowed import GROUPS_MAX, PublishedShadows
 from muster.console.store import SHADOWED, GroupKey, Store
 from muster.console.why import task_json
 from muster.console.writes import Writes
@@ -28,11 +28,11 @@ from muster.kafka.settings import client_settings
 KEY = GroupKey(SHADOWED, "shop")
 
 
-def looked() -> tuple[Store, Shown]:
+def looked() -> tuple[Store, PublishedShadows]:
     """A store with a group of muster's, and `shop` as it was seen three times."""
     store = Store([PREFIX])
     play(store, demo_life())
-    shown = Shown(store)
+    shown = PublishedShadows(store)
     shown.take(seen(1_000, consumer("A", 0, 1, 2, 3)))
     shown.take(seen(2_000, consumer("A", 0, 1, 2, 3)))
     shown.take(seen(3_000, state="PreparingRebalance"))  # Kafka says nothing of members then

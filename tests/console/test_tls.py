@@ -13,7 +13,7 @@ from support.console.served import served
 from support.kafka.secured import Authority
 
 from muster.cli.main import main
-from muster.console.server import Place
+from muster.console.server import ListenAddress
 from muster.console.store import Store
 
 PASSPHRASE = "not to be shown"
@@ -30,7 +30,7 @@ def test_pages_come_over_https(authority: Authority) -> None:
     file = str(authority.issue("console"))
     store = Store([PREFIX])
     play(store, demo_life())
-    with served(store, place=Place(port=0, certificate=file, key=file)) as url:
+    with served(store, listen_on=ListenAddress(port=0, certificate=file, key=file)) as url:
         assert url.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=str(authority.file))
         with urllib.request.urlopen(f"{url}api/frame?g=g", context=trusting) as answer:

@@ -11,7 +11,7 @@ from support.state.snapshots import orders
 
 from muster.console.history import History
 from muster.console.store import GroupKey, Store
-from muster.console.why import Why, generation_with_moves, task_json
+from muster.console.why import Explainer, generation_with_moves, task_json
 from muster.protocol.codec import encode
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, Quarantine
@@ -21,11 +21,11 @@ from muster.published.snapshots import Published
 BEGIN_MS = 1_700_000_000_000
 
 
-def why(record: GroupSnapshot, *, asked_ms: int = BEGIN_MS, now_ms: int = BEGIN_MS) -> Why:
+def why(record: GroupSnapshot, *, asked_ms: int = BEGIN_MS, now_ms: int = BEGIN_MS) -> Explainer:
     """The sentences about a record that was published at `asked_ms`."""
     pending = PendingReleases()
     pending.take(Published(record, asked_ms))
-    return Why(record, pending, now_ms)
+    return Explainer(record, pending, now_ms)
 
 
 def played(told: dict) -> History:
@@ -58,8 +58,8 @@ def test_a_member_that_was_fenced() -> None:
     """Its tasks wait for its answer, or for the end of its session."""
     said = why(orders(), now_ms=BEGIN_MS + 5_000).sentence(1)  # no deadline: it was fenced
     assert said == (
-        "0_1: W1 did not stop it in time and was fenced 5 s ago; others get it when it answers, "
-        "or when its session ends"
+        "0_1: W1 did not stop it in time and was fenced 5 s ago; the task moves on when the member "
+        "answers, or when its session ends"
     )
 
 
@@ -120,7 +120,7 @@ def test_every_task_of_a_life_has_a_sentence() -> None:
     history = played(told)
     for moment in history.moments:
         snapshot = history.snapshot(moment)
-        sentences = Why(snapshot, moment.pending, moment.at_ms)
+        sentences = Explainer(snapshot, moment.pending, moment.at_ms)
         for task in range(len(snapshot.holder)):
             said = sentences.sentence(task)
             assert said.startswith(f"0_{task}")

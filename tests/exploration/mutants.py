@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "a member reports that a copy has caught up",
         Steps._mark_ready,
-        "if self._holdings.mark_ready(given.tasks)",
+        "if self._holdings.mark_ready(session_input.tasks)",
         "if False",
         LEARNER,
     ),

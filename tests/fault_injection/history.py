@@ -14,7 +14,7 @@ from random import Random
 from support.worker.locks import NEVER, Operation, Token, unexplained
 
 from muster.protocol.ids import Task
-from muster.simulation.process import FOREVER, Around, Process
+from muster.simulation.process import FOREVER, Process, Simulation
 
 
 class History:
@@ -76,7 +76,7 @@ class NotingProcess(Process):
 
     def __init__(
         self,
-        around: Around,
+        around: Simulation,
         name: str,
         number: int,
         rng: Random,

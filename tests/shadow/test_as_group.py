@@ -17,10 +17,10 @@ from muster.kafka.groups import (
     StreamsUnit,
 )
 from muster.shadow.as_group import as_group
-from muster.shadow.look import Seen, without_governor
+from muster.shadow.look import ShadowedGroup, without_governor
 from muster.shadow.report import Shadow, as_json, as_text
-from muster.shadow.standing import present, standing
-from muster.shadow.watching import Watched
+from muster.shadow.standing import figures_of, present
+from muster.shadow.watching import RebalanceTracker
 from muster.whatif import planned
 
 
@@ -37,11 +37,11 @@ def consumer(name: str, *numbers: int, rack: str | None = None) -> Member:
     )
 
 
-def consumers(*members: Member, partitions: int = 6, racks: bool = False) -> Seen:
+def consumers(*members: Member, partitions: int = 6, racks: bool = False) -> ShadowedGroup:
     """A group whose partition n carries n records a second; its replica is in rack r1 or r2."""
     homes = tuple((f"r{1 + number % 2}",) if racks else () for number in range(partitions))
     leaders = tuple(home[0] if home else None for home in homes)
-    return Seen(
+    return ShadowedGroup(
         Description("shop", Kind.CLASSIC, "Stable", "range", None, members),
         {"orders": Topic("orders", "id", homes, leaders)},
         {("orders", n): Load(n, 100.0 * n, n, 1000) for n in range(partitions)},
@@ -51,9 +51,9 @@ def consumers(*members: Member, partitions: int = 6, racks: bool = False) -> See
 
 def test_an_uneven_group():
     """W1 has four of six partitions: the figures say so, and muster moves one for balance."""
-    seen = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
-    group = as_group(seen)
-    now = standing(seen, group, present(group))
+    shadowed = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
+    group = as_group(shadowed)
+    now = figures_of(shadowed, group, present(group))
     assert now.balance == {"tasks": 1.33, "bytes": 1.2, "records": 1.2, "lag": 1.2}
     assert (now.cross_rack, now.unowned) == (None, 0)
     plan = planned(group)
@@ -64,26 +64,26 @@ def test_an_uneven_group():
 
 def test_weighed_by_records():
     """Three partitions each, but W1's carry four times as much: muster moves for the weight."""
-    seen = consumers(consumer("W1", 3, 4, 5), consumer("W2", 0, 1, 2))
-    group = as_group(seen, measure=Measure.RECORDS)
+    shadowed = consumers(consumer("W1", 3, 4, 5), consumer("W2", 0, 1, 2))
+    group = as_group(shadowed, measure=Measure.RECORDS)
     assert group.tasks[0].weights == (0, 1, 2, 3, 4, 5)
     plan = planned(group)
     placement = {name: held["active"] for name, held in plan["members"].items()}
-    after = standing(seen, group, placement)
-    now = standing(seen, group, present(group))
+    after = figures_of(shadowed, group, placement)
+    now = figures_of(shadowed, group, present(group))
     assert (now.balance["tasks"], now.balance["records"]) == (1.0, 1.6)
     assert after.balance["records"] < 1.3
     with pytest.raises(BadInput, match="--weight lag: not known of group 'shop'"):
-        as_group(Seen(seen.description, seen.topics, {}), measure=Measure.LAG)
+        as_group(ShadowedGroup(shadowed.description, shadowed.topics, {}), measure=Measure.LAG)
 
 
 def test_racks():
     """Partitions read from afar are counted, and muster brings them home."""
-    seen = consumers(
+    shadowed = consumers(
         consumer("W1", 0, 1, 2, rack="r1"), consumer("W2", 3, 4, 5, rack="r2"), racks=True
     )
-    group = as_group(seen)
-    assert standing(seen, group, present(group)).cross_rack == 2
+    group = as_group(shadowed)
+    assert figures_of(shadowed, group, present(group)).cross_rack == 2
     plan = planned(group)
     assert {name: held["active"] for name, held in plan["members"].items()} == {
         "W1": ["orders_0", "orders_2", "orders_4"],
@@ -93,8 +93,8 @@ def test_racks():
 
 def test_what_if_a_member_goes():
     """The same what-if as muster plan's."""
-    seen = consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4, 5))
-    plan = planned(as_group(seen), remove=["W2"])
+    shadowed = consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4, 5))
+    plan = planned(as_group(shadowed), remove=["W2"])
     assert len(plan["members"]["W1"]["active"]) == 6
 
 
@@ -111,11 +111,11 @@ def test_a_streams_application():
         for name, each in (("A", client), ("B", other))
     )
     units = (StreamsUnit("0", ("orders",), ("store",)),)
-    seen = Seen(
+    shadowed = ShadowedGroup(
         Description("app", Kind.STREAMS, "Stable", "", 4, members, units),
         {"orders": Topic("orders", "id", ((), ()), (None, None))},
     )
-    group = as_group(seen)
+    group = as_group(shadowed)
     assert [(u.name, u.partitions, u.stateful) for u in group.tasks] == [("0", 2, True)]
     assert present(group) == {"A": ["0_0"], "B": ["0_1"]}
     assert group.standby.tolist() == [[1, 0]]
@@ -135,14 +135,16 @@ def test_a_connect_cluster():
         worker("http://a:8083/", {"files": (-1, 0, 1)}),
         worker("http://b:8083/", {"files": (2,)}),
     )
-    seen = Seen(Description("connect", Kind.CONNECT, "Stable", "sessioned", None, members))
-    group = as_group(seen)
+    shadowed = ShadowedGroup(
+        Description("connect", Kind.CONNECT, "Stable", "sessioned", None, members)
+    )
+    group = as_group(shadowed)
     assert [(unit.name, unit.tasks) for unit in group.tasks] == [("files", 3)]
     assert present(group) == {
         "a:8083": ["files", "files-0", "files-1"],
         "b:8083": ["files-2"],
     }
-    more = as_group(Seen(seen.description, connectors={"files": 4, "clicks": 1}))
+    more = as_group(ShadowedGroup(shadowed.description, connectors={"files": 4, "clicks": 1}))
     assert [(unit.name, unit.tasks) for unit in more.tasks] == [("clicks", 1), ("files", 4)]
 
 
@@ -161,7 +163,7 @@ def test_a_governed_group():
 
 def test_a_watched_rebalance():
     """The first look is no event; then owners that changed, and who came and went."""
-    watched = Watched()
+    watched = RebalanceTracker()
     assert watched.take(as_group(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))) is None
     again = as_group(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))
     assert watched.take(again) is None
@@ -176,12 +178,12 @@ def test_a_watched_rebalance():
 
 def test_what_is_printed():
     """The table has figures before and after; the object has the same."""
-    seen = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
-    group = as_group(seen)
+    shadowed = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
+    group = as_group(shadowed)
     plan = planned(group)
     placement = {name: held["active"] for name, held in plan["members"].items()}
-    now, after = standing(seen, group, present(group)), standing(seen, group, placement)
-    shadow = Shadow(seen, group, now, plan, after)
+    now, after = figures_of(shadowed, group, present(group)), figures_of(shadowed, group, placement)
+    shadow = Shadow(shadowed, group, now, plan, after)
     text = as_text(shadow)
     assert "shop  classic Stable range    2        6           0" in text
     assert ["most", "partitions", "of", "a", "member", "/", "fair", "share", "1.33", "1.0"] in [

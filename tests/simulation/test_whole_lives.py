@@ -14,7 +14,7 @@ from muster.protocol.events import Join
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, Unit
-from muster.simulation.scenario import Configured, Crashes, Happening, Joins, Leaves, Scenario
+from muster.simulation.scenario import Configured, Crashes, Joins, Leaves, Scenario, ScenarioEvent
 from muster.simulation.world import GROUP, World
 
 Owners = dict[str, str]
@@ -29,7 +29,7 @@ def comes(name: str, *, static: bool = False, heartbeat_ms: int = 3_000, **spans
 
 
 def played(
-    events: list[tuple[int, Happening]],
+    events: list[tuple[int, ScenarioEvent]],
     until_ms: int,
     *tasks: Unit,
     assignor: str = "sticky",
@@ -77,7 +77,7 @@ def test_a_trickle_of_joins_moves_each_share_once(tasks: int, joins: int) -> Non
 def test_half_of_the_fleet_is_lost_and_comes_back(assignor: str) -> None:
     """Only tasks of lost members move, in one generation each way; the others keep theirs."""
     names = [f"m{n}" for n in range(10)]
-    events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
+    events: list[tuple[int, ScenarioEvent]] = [(0, comes(name)) for name in names]
     events += [(100_000, Crashes(name)) for name in names[5:]]
     events += [(300_000, comes(name)) for name in names[5:]]
     generations = played(events, 900_000, assignor=assignor)
@@ -93,7 +93,7 @@ def test_half_of_the_fleet_is_lost_and_comes_back(assignor: str) -> None:
 def test_a_rolling_restart_of_static_members_moves_nothing() -> None:
     """Each of twelve members restarts within 10 s, one after the other; owners stay."""
     names = [f"m{n:02d}" for n in range(12)]
-    events: list[tuple[int, Happening]] = [(0, comes(name, static=True)) for name in names]
+    events: list[tuple[int, ScenarioEvent]] = [(0, comes(name, static=True)) for name in names]
     for n, name in enumerate(names):
         at_ms = 60_000 * (n + 1)
         events += [
@@ -109,7 +109,7 @@ def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -
     """Without instance ids lost tasks wait until their member returns under the same name."""
     names = ("w1", "w2", "w3")
     units = (Connector("a", 4), Connector("b", 3))
-    events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
+    events: list[tuple[int, ScenarioEvent]] = [(0, comes(name)) for name in names]
     for n, name in enumerate(names):
         at_ms = 100_000 * (n + 1)
         events += [(at_ms, Leaves(name)), (at_ms + 10_000, comes(name))]

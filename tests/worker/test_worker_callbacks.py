@@ -270,7 +270,7 @@ def test_a_failed_on_learn_is_not_repeated_once_active(
     mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failed on_learn is repeated only while the task is assigned as a copy."""
-    monkeypatch.setattr(callbacks, "_pause_s", lambda _: 0.05)
+    monkeypatch.setattr(callbacks, "pause_s_of", lambda rule, attempt: 0.05)
     tried: list[str] = []
 
     def learn(tasks: tuple[Task, ...], _: Assignment) -> None:

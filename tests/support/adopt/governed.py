@@ -13,15 +13,15 @@ from support.adopt.classic_group import Follower, Group, Time
 
 from muster.adopt.governor import Governor
 from muster.adopt.model import (
+    AssignableUnits,
     Configured,
-    Happening,
-    Jobs,
+    GovernorInput,
+    GovernorPresence,
     Options,
     Round,
     Seat,
     State,
     Stop,
-    Watched,
 )
 from muster.adopt.said import Kind, is_governor
 from muster.kafka.groups import SEAT_PREFIX
@@ -103,7 +103,7 @@ class GovernorProcess:
         self.name, self.alive, self.frozen = name, True, False
         self.rounds: list[Round] = []
         self._world = world
-        self._kept: list[Happening] = []
+        self._kept: list[GovernorInput] = []
         options = Options(
             group=GROUP,
             kind=Kind.CONSUMER,
@@ -118,21 +118,21 @@ class GovernorProcess:
         self.governor.begin()
         self._tick()
 
-    def post(self, happening: Happening) -> None:
+    def post(self, governor_input: GovernorInput) -> None:
         """Something happens, a few milliseconds later."""
-        self._world.time.after(5, lambda: self._take(happening))
+        self._world.time.after(5, lambda: self._take(governor_input))
 
-    def _take(self, happening: Happening) -> None:
+    def _take(self, governor_input: GovernorInput) -> None:
         if self.frozen:
-            self._kept.append(happening)
+            self._kept.append(governor_input)
         elif self.alive and self.governor.state is not State.ENDED:
-            self.governor.take(happening)
+            self.governor.take(governor_input)
 
     def thaw(self) -> None:
         """Run again: what happened meanwhile happens now."""
         self.frozen, kept, self._kept = False, self._kept, []
-        for happening in kept:
-            self._take(happening)
+        for governor_input in kept:
+            self._take(governor_input)
 
     def _tick(self) -> None:
         if not self.alive or self.governor.state is State.ENDED:
@@ -161,17 +161,17 @@ class GovernorProcess:
         """Write a configuration."""
         self.post(Configured(self._world.log.write(config)))
 
-    def needs(self, topics: Sequence[str]) -> None:
+    def watch_partitions(self, topics: Sequence[str]) -> None:
         """Tell what there is, unless Kafka does not answer."""
         if not self._world.blind:
-            self.post(Jobs(self._world.units()))
+            self.post(AssignableUnits(self._world.units()))
 
-    def watch(self) -> None:
+    def look_for_governor(self) -> None:
         """Look for other governors."""
         there = (m.instance_id for m in self._world.group.members.values())
-        self.post(Watched(any(is_governor(each) and each != self.name for each in there)))
+        self.post(GovernorPresence(any(is_governor(each) and each != self.name for each in there)))
 
-    def played(self, done: Round) -> None:
+    def on_round(self, done: Round) -> None:
         """Keep it."""
         self.rounds.append(done)
 
@@ -226,7 +226,7 @@ class GovernedWorld:
         """Add partitions; every process sees them."""
         self.topics[topic] = partitions
         for seat in self.governors:
-            seat.post(Jobs(self.units()))
+            seat.post(AssignableUnits(self.units()))
 
     def release(self, seat: GovernorProcess) -> None:
         """As SIGTERM does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.discovery.topics import Topic
 from muster.kafka.groups import Description, Kind, Member, Partition
-from muster.shadow.look import Seen
+from muster.shadow.look import ShadowedGroup
 
 
 def consumer(name: str, *numbers: int) -> Member:
@@ -19,7 +19,9 @@ def consumer(name: str, *numbers: int) -> Member:
     )
 
 
-def seen(at_ms: int, *members: Member, state: str = "Stable", name: str = "shop") -> Seen:
+def seen(at_ms: int, *members: Member, state: str = "Stable", name: str = "shop") -> ShadowedGroup:
     """The group `shop` as Kafka describes it: four partitions."""
     described = Description(name, Kind.CLASSIC, state, "range", None, members)
-    return Seen(described, {"orders": Topic("orders", "id", ((),) * 4, (None,) * 4)}, at_ms=at_ms)
+    return ShadowedGroup(
+        described, {"orders": Topic("orders", "id", ((),) * 4, (None,) * 4)}, at_ms=at_ms
+    )

@@ -14,7 +14,7 @@ from support.console.played import PREFIX, PublishingWorld
 
 from muster.console.app import Options
 from muster.console.guard import Access
-from muster.console.server import Console, Place
+from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.console.writes import Writes
 from muster.documents.scenario import parse_scenario
@@ -26,13 +26,18 @@ from muster.simulation.world import BEGINNING_MS
 
 @contextmanager
 def served(
-    store: Store, access: Access | None = None, place: Place | None = None, **options: Any
+    store: Store,
+    access: Access | None = None,
+    listen_on: ListenAddress | None = None,
+    **options: Any,
 ) -> Iterator[str]:
     """A console that shows a store; gives its URL."""
     store.caught_up = True
     made = Options(client_settings("localhost:9092"), version="0.1.0", **options)
-    console = Console(store, nullcontext(), made, access or Access(), place or Place(port=0))
-    with console.beside() as url:
+    console = Console(
+        store, nullcontext(), made, access or Access(), listen_on or ListenAddress(port=0)
+    )
+    with console.serve_in_thread() as url:
         yield url
 
 
