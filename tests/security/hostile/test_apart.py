@@ -65,8 +65,19 @@ def joins(count: int, name: str = "m") -> list[Event]:
 # What a group may bring into a batch
 
 
-def test_ticks_of_thousands_are_refused_unread() -> None:
-    """Of a hundred ticks that name 20,000 members each, the batch reads the first two."""
+def test_ticks_of_thousands_are_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred ticks that name 20,000 members each, the batch reads the first two.
+
+    It looks at the third; after that ticks that name members are refused by their size. A tick that
+    names none is read.
+    """
+    looked: list[int] = []
+    decode = codec.decode
+    monkeypatch.setattr(
+        codec,
+        "decode",
+        lambda *args, **more: (looked.append(args[3].offset), decode(*args, **more))[1],
+    )
     values = [(key, value) for kind, key, value in ticks_of_thousands(1_000)][2:]
     assert max(len(value or b"") for _, value in values) < 1_500
     topic = topic_name(TopicKind.MEMBERSHIP, "muster")
@@ -74,10 +85,15 @@ def test_ticks_of_thousands_are_refused_unread() -> None:
         pack(Origin(topic, 0, offset, 1_000 + offset), value, INPUT)
         for offset, (_, value) in enumerate(values)
     ]
+    plain = codec.encode(Tick(group=HOSTILE, published=Mark(2**40, 2**40))).value
+    entries.append(pack(Origin(topic, 0, 100, 2_000), plain, INPUT))
     lane = lane_of("muster", HOSTILE.encode())
     found = inbox.open_lane(lane, entries, INPUT, limits=work_limits.Limits())
-    assert (len(found.events), len(found.rejected)) == (2, 98)
-    assert "a cover of 20000 members; at most 10000 are read here" in found.rejected[0].message
+    assert [event.origin.offset for event in found.events] == [0, 1, 100]
+    assert looked == [0, 1, 2, 100]
+    first, second = found.rejected[0].message, found.rejected[1].message
+    assert "a cover of 20000 members; at most 10000 are read here" in first
+    assert "more members in ticks" in second
 
 
 @pytest.mark.parametrize("names", [1, HEARD_MAX], ids=["one", "many"])
