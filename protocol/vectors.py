@@ -24,8 +24,9 @@ SAME, FULL, CHANGED = range(3)
 LAYERS_MAX = 1 << 14
 """Limit of the pairs of a task: every member of a large fleet may report something about it."""
 PAIRS_MAX = 1 << 25
-ONE_PAIR_KEPT = 1 << 14
-"""Layers of one pair that a process remembers, about 200 bytes each."""
+FEW_PAIRS = 4
+LAYERS_KEPT = 1 << 14
+"""Layers of so few pairs that a process remembers, at most 400 bytes each."""
 _NO_PAIRS = bytes((FULL, 0))
 
 
@@ -149,18 +150,18 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
     ends = np.cumsum(np.bincount(rank, minlength=layers)).tolist()
     for first, end in zip([0, *ends], ends, strict=False):
         inside = order[first:end]
-        if len(inside) == 1:  # all layers but the first, when thousands report about one task
-            out += _one_pair(int(task[inside[0]]), int(slot[inside[0]]), tasks)
+        if len(inside) <= FEW_PAIRS:  # all layers but the first, when thousands have one task
+            out += _few_pairs(tuple(task[inside].tolist()), tuple(slot[inside].tolist()), tasks)
             continue
         out += encode_segment(task[inside], tasks, tasks) + encode_owners(slot[inside])
     return bytes(out)
 
 
-@functools.lru_cache(ONE_PAIR_KEPT)
-def _one_pair(task: int, slot: int, tasks: int) -> bytes:
-    """A layer of one pair; it is kept, because the next snapshot has nearly the same pairs."""
-    segment = encode_segment(np.array([task], dtype=np.int64), tasks, tasks)
-    return segment + encode_owners(np.array([slot], dtype=np.int32))
+@functools.lru_cache(LAYERS_KEPT)
+def _few_pairs(task: tuple[int, ...], slot: tuple[int, ...], tasks: int) -> bytes:
+    """A layer of few pairs; it is kept, because the next snapshot has nearly the same pairs."""
+    segment = encode_segment(np.array(task, dtype=np.int64), tasks, tasks)
+    return segment + encode_owners(np.array(slot, dtype=np.int32))
 
 
 def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], int]:
