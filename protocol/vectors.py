@@ -27,6 +27,8 @@ PAIRS_MAX = 1 << 25
 FEW_PAIRS = 4
 LAYERS_KEPT = 1 << 14
 """Layers of so few pairs that a process remembers, at most 400 bytes each."""
+FEW_BYTES = 32
+"""Such a layer has fewer bytes."""
 _NO_PAIRS = bytes((FULL, 0))
 
 
@@ -164,6 +166,20 @@ def _few_pairs(task: tuple[int, ...], slot: tuple[int, ...], tasks: int) -> byte
     return segment + encode_owners(np.array(slot, dtype=np.int32))
 
 
+@functools.lru_cache(LAYERS_KEPT)
+def _few_read(data: bytes, tasks: int) -> tuple[NDArray[np.int64], int] | None:
+    """The layer of few pairs with which `data` begins, and its length; None = it may be another.
+
+    It is kept for the next snapshot, as in `_few_pairs`.
+    """
+    try:
+        task, at = decode_segment(data, 0, tasks, FEW_PAIRS)
+        slot, at = decode_owners(data, at, len(task))
+    except DecodeError:  # it is cut off, has many pairs, or is refused by whoever reads the whole
+        return None
+    return None if (slot < 0).any() else (task << 32 | slot, at)
+
+
 def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], int]:
     layers, at = take_varint(data, at)
     if layers > LAYERS_MAX:
@@ -171,6 +187,11 @@ def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], i
     parts = [np.empty(0, dtype=np.int64)]
     total = 0
     for _ in range(layers):
+        few = _few_read(data[at : at + FEW_BYTES], tasks) if layers > 1 else None
+        if few is not None:
+            parts.append(few[0])
+            total, at = total + len(few[0]), at + few[1]
+            continue
         task, at = decode_segment(data, at, tasks, tasks)
         slot, at = decode_owners(data, at, len(task))
         total += len(task)
