@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from muster.protocol.accepted import (
+from muster.protocol.errors import ConfigError
+from muster.protocol.setting_values import (
     INT_MAX,
     LONG_MAX,
     Accepted,
@@ -26,7 +27,6 @@ from muster.protocol.accepted import (
     tag_keys,
     truth,
 )
-from muster.protocol.errors import ConfigError
 
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""
