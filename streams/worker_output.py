@@ -34,13 +34,13 @@ Call: TypeAlias = "list[tuple[Iterator[Row], StructType]]"
 
 def install() -> None:
     """Send the output of this process, and of those forked from it, in this way."""
-    TransformWithStateInPySparkRowSerializer.dump_stream = _dump_stream
+    setattr(TransformWithStateInPySparkRowSerializer, "dump_stream", _dump_stream)  # noqa: B010  mypy
 
 
 def _dump_stream(
     serializer: ArrowStreamUDFSerializer, calls: Iterable[Call], stream: IO[bytes]
 ) -> Any:  # noqa: ANN401  # what PySpark's own returns
-    return ArrowStreamUDFSerializer.dump_stream(serializer, batches(calls), stream)
+    return ArrowStreamUDFSerializer.dump_stream(serializer, batches(calls), stream)  # type: ignore[no-untyped-call]  # Spark's own
 
 
 def batches(calls: Iterable[Call]) -> Iterator[tuple[pyarrow.RecordBatch]]:
