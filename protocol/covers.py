@@ -133,7 +133,7 @@ def _heard(raw: bytes) -> Iterator[Heard]:
         raise DecodeError(f"member ids that are no UTF-8: {error}") from None
     if members.pop() or len(members) != count:
         raise DecodeError(f"a cover of {count} members with other than {count} ids")
-    for member in members:
+    for member in dict.fromkeys(members):
         fault = member_fault(member)
         if fault is not None:
             raise DecodeError(fault)

@@ -18,7 +18,7 @@ from muster.protocol.framing import Row
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.keys import NAME_CHARS_MAX, UNIT_CHARS_MAX, member_fault, name_fault
 from muster.protocol.setting_values import Value
-from muster.protocol.settings import SETTINGS, Settings, parse_settings
+from muster.protocol.settings import SETTINGS, Settings, defaults_of, parse_settings
 from muster.protocol.tasks import (
     WEIGHT_MAX,
     Connector,
@@ -224,7 +224,9 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
 
 def settings_row(settings: Settings, assignor: str) -> dict[str, str]:
     """The settings that differ from the assignor's defaults, by Kafka's name."""
-    defaults = parse_settings({}, assignor)
+    defaults = defaults_of(assignor)
+    if settings == defaults:
+        return {}
     return {
         setting.key: _text(getattr(settings, setting.field))
         for setting in SETTINGS

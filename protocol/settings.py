@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
 
 from muster.protocol.errors import ConfigError
 from muster.protocol.setting_values import (
@@ -325,16 +327,16 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     Raises:
         ConfigError: an unknown key, or a value that is not accepted; it names the key.
     """
-    values_by_field = {s.field: s.default_for(assignor) for s in SETTINGS}
+    given: dict[str, Any] = {}
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
             raise ConfigError(key, value, instead_of(key))
         try:
-            values_by_field[setting.field] = setting.accepted.read(value)
+            given[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
             raise ConfigError(key, value, str(setting.accepted)) from None
-    settings = Settings(**values_by_field)  # type: ignore[arg-type]  # each row reads its field's type
+    settings = replace(defaults_of(assignor), **given)
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigError(
             "heartbeat.interval.ms",
@@ -342,6 +344,13 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
             f"less than session.timeout.ms ({settings.session_timeout_ms})",
         )
     return settings
+
+
+@lru_cache(64)
+def defaults_of(assignor: str) -> Settings:
+    """The settings of a group with this assignor that sets none."""
+    values: dict[str, Any] = {s.field: s.default_for(assignor) for s in SETTINGS}
+    return Settings(**values)
 
 
 def instead_of(key: str) -> str:

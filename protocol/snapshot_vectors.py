@@ -24,8 +24,11 @@ SAME, FULL, CHANGED = range(3)
 LAYERS_MAX = 1 << 14
 """Limit of the pairs of a task: every member of a large fleet may report something about it."""
 PAIRS_MAX = 1 << 25
-ONE_PAIR_KEPT = 1 << 14
-"""Layers of one pair that a process remembers, about 200 bytes each."""
+FEW_PAIRS = 4
+LAYERS_KEPT = 1 << 14
+"""Layers of so few pairs that a process remembers, at most 400 bytes each."""
+FEW_BYTES = 32
+"""Such a layer has fewer bytes."""
 _NO_PAIRS = bytes((FULL, 0))
 
 
@@ -149,18 +152,32 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
     ends = np.cumsum(np.bincount(rank, minlength=layers)).tolist()
     for first, end in zip([0, *ends], ends, strict=False):
         inside = order[first:end]
-        if len(inside) == 1:  # all layers but the first, when thousands report about one task
-            out += _one_pair(int(task[inside[0]]), int(slot[inside[0]]), tasks)
+        if len(inside) <= FEW_PAIRS:  # all layers but the first, when thousands have one task
+            out += _few_pairs(tuple(task[inside].tolist()), tuple(slot[inside].tolist()), tasks)
             continue
         out += encode_segment(task[inside], tasks, tasks) + encode_owners(slot[inside])
     return bytes(out)
 
 
-@functools.lru_cache(ONE_PAIR_KEPT)
-def _one_pair(task: int, slot: int, tasks: int) -> bytes:
-    """A layer of one pair; it is kept, because the next snapshot has nearly the same pairs."""
-    segment = encode_segment(np.array([task], dtype=np.int64), tasks, tasks)
-    return segment + encode_owners(np.array([slot], dtype=np.int32))
+@functools.lru_cache(LAYERS_KEPT)
+def _few_pairs(task: tuple[int, ...], slot: tuple[int, ...], tasks: int) -> bytes:
+    """A layer of few pairs; it is kept, because the next snapshot has nearly the same pairs."""
+    segment = encode_segment(np.array(task, dtype=np.int64), tasks, tasks)
+    return segment + encode_owners(np.array(slot, dtype=np.int32))
+
+
+@functools.lru_cache(LAYERS_KEPT)
+def _few_read(data: bytes, tasks: int) -> tuple[NDArray[np.int64], int] | None:
+    """The layer of few pairs with which `data` begins, and its length; None = it may be another.
+
+    It is kept for the next snapshot, as in `_few_pairs`.
+    """
+    try:
+        task, at = decode_segment(data, 0, tasks, FEW_PAIRS)
+        slot, at = decode_owners(data, at, len(task))
+    except DecodeError:  # it is cut off, has many pairs, or is refused by whoever reads the whole
+        return None
+    return None if (slot < 0).any() else (task << 32 | slot, at)
 
 
 def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], int]:
@@ -170,6 +187,11 @@ def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], i
     parts = [np.empty(0, dtype=np.int64)]
     total = 0
     for _ in range(layers):
+        few = _few_read(data[at : at + FEW_BYTES], tasks) if layers > 1 else None
+        if few is not None:
+            parts.append(few[0])
+            total, at = total + len(few[0]), at + few[1]
+            continue
         task, at = decode_segment(data, at, tasks, tasks)
         slot, at = decode_owners(data, at, len(task))
         total += len(task)

@@ -369,7 +369,7 @@ class Draft:
         if not is_member:
             if (member, incarnation, fault) in self.turned_away:
                 return
-            if len(self.turned_away) >= TURNED_AWAY_MAX:
+            if self.has_turned_enough_away:
                 return  # the process asks again and is answered in a later batch
             self.turned_away.add((member, incarnation, fault))
         record = MemberAssignment(
@@ -387,6 +387,11 @@ class Draft:
         )
         if not is_member or (member, record) not in self.replies:
             self.replies.append((member, record))
+
+    @property
+    def has_turned_enough_away(self) -> bool:
+        """Whether the batch answers no more processes that are not members."""
+        return len(self.turned_away) >= TURNED_AWAY_MAX
 
     def tombstone(self, member: MemberId) -> None:
         """Write the tombstone of a member's assignment."""

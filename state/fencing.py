@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from muster.protocol.ids import MemberId
@@ -69,6 +71,18 @@ def answer_unknown(draft: Draft, member: str, incarnation: int) -> None:
     """Answer an event of a process that is not a member."""
     message = "not a member of the group (any more); drop everything and join"
     draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)
+
+
+def answer_unknowns(draft: Draft, members: Iterable[str]) -> None:
+    """Answer heartbeats of processes that are not members, as far as a batch answers them.
+
+    One tick can name twenty thousand of them, also one of them again and again, and a batch answers
+    two hundred.
+    """
+    for member in dict.fromkeys(members):
+        if draft.has_turned_enough_away:
+            return
+        answer_unknown(draft, member, ANY_INCARNATION)
 
 
 def note_refused(draft: Draft, member: str) -> None:

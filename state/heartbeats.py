@@ -61,8 +61,7 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
     age_ms = 1_000 * np.array(ages, dtype=np.int64)
     # An age above the interval is that of a heartbeat before a leave or an expiry.
     strange = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
-    for index in np.flatnonzero(strange).tolist():
-        fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
+    fencing.answer_unknowns(draft, (members[index] for index in np.flatnonzero(strange).tolist()))
     sessions = draft.sessions
     # A member that joined in this batch has no record yet: the heartbeat is of a session before.
     known = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
@@ -84,8 +83,8 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
 
 def _slots_of(roster: Roster, members: tuple[str, ...]) -> NDArray[np.intp]:
     """The slot of each member; -1 = it is no member."""
-    slots = (roster.by_id.get(member, -1) for member in members)
-    return np.fromiter(slots, dtype=np.intp, count=len(members))
+    find = roster.by_id.get
+    return np.array([find(member, -1) for member in members], dtype=np.intp)
 
 
 def beat(

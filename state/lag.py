@@ -43,6 +43,7 @@ OFFSETS_MAX = 2**62
 """Larger lags are refused: no topic is this long."""
 
 
+FEW_COPIES = 8
 NAME_CHARS_MAX = 120
 """Messages quote at most this much of a task's name."""
 
@@ -109,7 +110,8 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     new = ~has_old | ((differs | stale) & (at_ms >= old_ms))
     if not new.any():
         return
-    before = caught_up(draft)
+    near = pair[new & (offsets <= limit)]
+    near = near[~_are_caught_up(draft, near)]
     stays = np.ones(len(known.pair), dtype=np.bool_)
     stays[place[new & has_old]] = False
     merged = np.concatenate((known.pair[stays], pair[new]))
@@ -119,7 +121,6 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
         np.concatenate((known.offsets[stays], offsets[new]))[order],
         np.concatenate((known.reported_ms[stays], np.full(int(new.sum()), at_ms)))[order],
     )
-    near = np.setdiff1d(pair[new & (offsets <= limit)], before, assume_unique=True)
     late = pair[new & (offsets > limit) & ~(has_old & (old > limit))]
     _promote(draft, near, late)
 
@@ -185,6 +186,32 @@ def believed(draft: Draft) -> BoolArray:
     return valid
 
 
+def _are_caught_up(draft: Draft, asked: Codes) -> BoolArray:
+    """bool[K]: which of the asked pairs are among `caught_up`, for few of them."""
+    offsets, are_believed = _lags_of(draft, asked)
+    limit = draft.settings.acceptable_recovery_lag
+    ready = contains(draft.owned.ready, asked) & (offsets <= limit)
+    caught_up: BoolArray = ready | (are_believed & (offsets <= limit))
+    return caught_up
+
+
+def _lags_of(draft: Draft, asked: Codes) -> tuple[Codes, BoolArray]:
+    """The lag of each asked pair (-1 = it has none), and which of these are among `believed`."""
+    lags = draft.owned.lags
+    has = contains(lags.pair, asked)
+    offsets, valid = np.full(len(asked), -1, dtype=np.int64), has.copy()
+    if has.any():
+        place = np.searchsorted(lags.pair, asked[has])
+        offsets[has] = lags.offsets[place]
+        age_ms = draft.sessions.clock_ms - lags.reported_ms[place]
+        valid[has] = age_ms <= draft.settings.probing_rebalance_interval_ms
+    if not valid[has].all():
+        for copies in draft.owned.copies.values():
+            for part in copies:
+                valid |= has & contains(part, asked)
+    return offsets, valid
+
+
 def unstarted(draft: Draft) -> Codes:
     """Stateful actives moving to a member that has not reported on them.
 
@@ -248,9 +275,9 @@ def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
     """Caught-up copies of tasks whose owner is restoring or has not started yet."""
     owned = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
     owners = codes_of(owned, draft.target.active[owned])
-    limit = draft.settings.acceptable_recovery_lag
-    behind = draft.owned.lags.pair[believed(draft) & (draft.owned.lags.offsets > limit)]
-    restoring = union(np.intersect1d(behind, owners, assume_unique=True), unstarted(draft))
+    offsets, are_believed = _lags_of(draft, owners)
+    behind = are_believed & (offsets > draft.settings.acceptable_recovery_lag)
+    restoring = union(owners[behind], unstarted(draft))
     if len(restoring) == 0:
         return restoring
     news = np.intersect1d(late, restoring, assume_unique=True)
@@ -260,9 +287,15 @@ def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
     """The copies of these tasks on members that are neither draining nor away."""
-    accepts = ~draft.roster.columns.draining & ~draft.roster.columns.away
-    selected: Codes = pairs[np.isin(task_of(pairs), tasks) & accepts[slot_of(pairs)]]
-    return selected
+    selected: Codes = pairs[np.isin(task_of(pairs), tasks)]
+    slots = slot_of(selected)
+    if len(slots) <= FEW_COPIES:
+        # Not by `columns`: to renew them for each of thousands of joins would cost more.
+        members = [draft.roster.by_slot[slot] for slot in slots.tolist()]
+        accepts = [member is None or not (member.draining or member.away) for member in members]
+        return selected[np.array(accepts, dtype=np.bool_)]
+    columns = draft.roster.columns
+    return selected[~columns.draining[slots] & ~columns.away[slots]]
 
 
 def _disk_states(draft: Draft, near: Codes, aims: Codes) -> Codes:

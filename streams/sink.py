@@ -49,7 +49,9 @@ def write(frame: DataFrame, config: JobConfig, *, once: bool = False) -> Streami
         once: process the rows that are there now, then end.
     """
     options = {
-        "kafka.linger.ms": "0",
+        # A batch's records go out together when its task flushes the producer, which does not wait
+        # for the rest of this time. Without it each record is a request of its own.
+        "kafka.linger.ms": "20",
         "kafka.acks": "all",
         **config.clients.spark(),
         "checkpointLocation": config.checkpoint,

@@ -329,12 +329,13 @@ def _decoded(
     origin, value = unpack(entry, topics)
     kind = _kind(entry, topics)
     try:
-        budget.admit(kind, len(value or b""))
+        budget.admit(kind, value or b"")
         event = codec.decode(
             kind, key, value, origin, schemas=schemas, tasks_max=budget.next, heard_max=budget.heard
         )
         budget.take(event)
     except DecodeError as error:
+        budget.refused(kind, value or b"")
         return error
     except (RecursionError, MemoryError):
         return DecodeError("the value asks for more than can be given")

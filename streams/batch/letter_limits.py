@@ -2,10 +2,10 @@
 
 A client that may write to an input topic can write a million bad records, and a dead letter is
 larger than its record: it quotes the record and gives the reason. So a group has at most
-`GROUP_LETTERS_MAX` letters in a batch, and a batch `BATCH_LETTERS_MAX`. Key and value are quoted
-whole while there is room, then only their first bytes. One more letter counts those left out: a
-group's in the same batch, a batch's in a later batch of the same process, since the count grows
-until the batch ends.
+`GROUP_LETTERS_MAX` letters in a batch, and a batch `BATCH_LETTERS_MAX`. The first letter of a group
+quotes a large record whole, those behind it quote small ones whole, and only the first bytes of
+others. One more letter counts those left out: a group's in the same batch, a batch's in a later
+batch of the same process, since the count grows until the batch ends.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import Rejected
 
-GROUP_LETTERS_MAX = 100
+GROUP_LETTERS_MAX = 20
+"""Each letter costs the job, the broker and all readers of dead letters some 0.1 ms together."""
 GROUP_QUOTED_BYTES_MAX = 1 << 20
-"""Bytes of keys and values that the letters of a group may quote in a batch."""
-BATCH_LETTERS_MAX = 1_000
-BATCH_QUOTED_BYTES_MAX = 8 << 20
+"""Bytes of key and value that the first letter of a group may quote in a batch..."""
+MORE_QUOTED_BYTES_MAX = 1 << 16
+"""...and beyond which no letter behind it quotes more than `QUOTED_BYTES_MIN` of each."""
+BATCH_LETTERS_MAX = 100
+BATCH_QUOTED_BYTES_MAX = 4 << 20
 QUOTED_BYTES_MIN = 256
 """Bytes of a key or a value that a letter quotes even when there is no more room."""
 MESSAGE_CHARS_MAX = 8_000
@@ -33,7 +36,8 @@ _unreported: dict[str, tuple[Counter[str], Origin]] = {}
 
 def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
     """The letters of a group in a batch, within its limits; one more letter counts the rest."""
-    kept, left, _ = _within(letters, GROUP_LETTERS_MAX, GROUP_QUOTED_BYTES_MAX)
+    room = GROUP_QUOTED_BYTES_MAX, MORE_QUOTED_BYTES_MAX
+    kept, left, _ = _within(letters, GROUP_LETTERS_MAX, room)
     if left:
         kept.append(_rest("of this group in this batch", _counted(left), left[0].origin))
     return kept
@@ -52,7 +56,7 @@ class LetterBudget:
         within = of_group(letters) if letters else []
         if not within:
             return earlier
-        kept, left, quoted = _within(within, self._letters, self._bytes)
+        kept, left, quoted = _within(within, self._letters, (self._bytes, self._bytes))
         self._letters -= len(kept)
         self._bytes -= quoted
         if left:
@@ -69,9 +73,12 @@ class LetterBudget:
 
 
 def _within(
-    letters: Iterable[Rejected], most: int, room: int
+    letters: Iterable[Rejected], most: int, room: tuple[int, int]
 ) -> tuple[list[Rejected], list[Rejected], int]:
-    """Letters that are written, letters that are left out, and the bytes that the first quote."""
+    """Letters that are written, letters that are left out, and the bytes that the first quote.
+
+    `room`: bytes that the first letter may quote, and that all may quote together behind it.
+    """
     kept: list[Rejected] = []
     left: list[Rejected] = []
     quoted = 0
@@ -80,7 +87,7 @@ def _within(
             left.append(letter)
             continue
         size = len(letter.key) + len(letter.value)
-        if quoted + size > room and size > 2 * QUOTED_BYTES_MIN:
+        if quoted + size > room[bool(kept)] and size > 2 * QUOTED_BYTES_MIN:
             note = f" (of {size} bytes the beginning is quoted)"
             letter = replace(
                 letter,

@@ -25,6 +25,7 @@ from muster.protocol.events import (
     Tick,
     TopicsFound,
 )
+from muster.protocol.framing import PREFIX
 from muster.protocol.rows import GROUP_TASKS_MAX, HOLDING_SETS
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind
@@ -44,6 +45,8 @@ LAGS_MAX = 1 << 22
 """Lags that the events of a group in one batch may report, however many tasks the group has."""
 SMALL_BYTES_MAX = 4_096
 """When the lags of a batch are used up, larger events of the group are refused without decoding."""
+PLAIN_TICK_BYTES = 128
+"""A tick that names no member has fewer bytes."""
 
 EVENT_US = 250
 """Estimate for a join, report, leave, drain, tick or lag report. Heartbeats cost nothing here."""
@@ -77,6 +80,7 @@ KEPT_US = 10 * EVENT_US
 """Used credit up to this is not stored: an ordinary batch of a small group changes no format."""
 
 _TOO_MANY_LAGS = "more lags than the events of a group may report in one batch"
+_TOO_MANY_HEARD = "more members in ticks than the ticks of a group may name in one batch"
 _KINDS = (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.LAG)
 _STORED = Struct(">q3i")
 CREDIT_BYTES = _STORED.size
@@ -237,16 +241,23 @@ class Budget:
         """Tasks that the next event may name in each role."""
         return min(self.each, max(self._left, 0))
 
-    def admit(self, kind: TopicKind, size: int) -> None:
-        """Refuse a large event without decoding it when the lags of the batch are used up.
+    def admit(self, kind: TopicKind, value: bytes) -> None:
+        """Refuse an event without decoding it when the batch has no room for what it may name.
 
         Decoding a lag takes microseconds, so a batch full of lags would make all other groups wait.
 
         Raises:
             DecodeError: the event is refused.
         """
-        if self._lags <= 0 and size > SMALL_BYTES_MAX and kind is not TopicKind.CONFIG:
+        if self._lags <= 0 and len(value) > SMALL_BYTES_MAX and kind is not TopicKind.CONFIG:
             raise DecodeError(_TOO_MANY_LAGS)
+        if self._heard <= 0 and _is_covering(kind, value):
+            raise DecodeError(_TOO_MANY_HEARD)
+
+    def refused(self, kind: TopicKind, value: bytes) -> None:
+        """Note an event that could not be decoded: a tick that names too many is one of many."""
+        if _is_covering(kind, value):
+            self._heard = 0
 
     def take(self, event: Event) -> None:
         """Count what an event names.
@@ -269,6 +280,12 @@ class Budget:
             if tasks > most:
                 raise DecodeError(f"a group of {tasks} tasks; muster.group.tasks.max is {most}")
             self.declare(tasks)
+
+
+def _is_covering(kind: TopicKind, value: bytes) -> bool:
+    """Whether the value may be a tick that names members."""
+    is_large = kind is TopicKind.MEMBERSHIP and len(value) > PLAIN_TICK_BYTES
+    return is_large and value.startswith(PREFIX["Tick"])
 
 
 def _units_of(event: Event) -> int:

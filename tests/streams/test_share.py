@@ -141,6 +141,8 @@ def test_a_group_is_served_beside_its_flood() -> None:
     late = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]
     read = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.UNDECODABLE]
     assert len(read) == 1 + share.BYTES_MIN // 900_000  # the one on the config topic as well
-    assert len(late) == 41 - len(read)
+    assert len(late) == letter_limits.GROUP_LETTERS_MAX
     assert all(len(each.value) <= share.BEGINNING_BYTES for each in late)
+    (rest,) = (r for r in of_kind(told, Rejected) if r.reason == DeadLetter.LEFT_OUT)
+    assert f"{41 - len(read) - len(late)} more dead letters" in rest.message
     assert of_kind(told, GroupSnapshot)[-1].members.__len__() == 40

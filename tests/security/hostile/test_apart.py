@@ -17,7 +17,7 @@ from support.suite.waiting import until
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
+from muster.protocol.covers import HEARD_MAX, Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Heartbeat, Join, Mark, Origin, Tick
@@ -25,6 +25,8 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment, Rejected
 from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
+from muster.state import fencing
+from muster.state.draft import TURNED_AWAY_MAX
 from muster.streams import clock, heartbeat_covers
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import STRANGE_TICKS, Clock, Schedule
@@ -63,8 +65,19 @@ def joins(count: int, name: str = "m") -> list[Event]:
 # What a group may bring into a batch
 
 
-def test_ticks_of_thousands_are_refused_unread() -> None:
-    """Of a hundred ticks that name 20,000 members each, the batch reads the first two."""
+def test_ticks_of_thousands_are_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred ticks that name 20,000 members each, the batch reads the first two.
+
+    It looks at the third; after that ticks that name members are refused by their size. A tick that
+    names none is read.
+    """
+    looked: list[int] = []
+    decode = codec.decode
+    monkeypatch.setattr(
+        codec,
+        "decode",
+        lambda *args, **more: (looked.append(args[3].offset), decode(*args, **more))[1],
+    )
     values = [(key, value) for kind, key, value in ticks_of_thousands(1_000)][2:]
     assert max(len(value or b"") for _, value in values) < 1_500
     topic = topic_name(TopicKind.MEMBERSHIP, "muster")
@@ -72,10 +85,34 @@ def test_ticks_of_thousands_are_refused_unread() -> None:
         pack(Origin(topic, 0, offset, 1_000 + offset), value, INPUT)
         for offset, (_, value) in enumerate(values)
     ]
+    plain = codec.encode(Tick(group=HOSTILE, published=Mark(2**40, 2**40))).value
+    entries.append(pack(Origin(topic, 0, 100, 2_000), plain, INPUT))
     lane = lane_of("muster", HOSTILE.encode())
     found = inbox.open_lane(lane, entries, INPUT, limits=work_limits.Limits())
-    assert (len(found.events), len(found.rejected)) == (2, 98)
-    assert "a cover of 20000 members; at most 10000 are read here" in found.rejected[0].message
+    assert [event.origin.offset for event in found.events] == [0, 1, 100]
+    assert looked == [0, 1, 2, 100]
+    first, second = found.rejected[0].message, found.rejected[1].message
+    assert "a cover of 20000 members; at most 10000 are read here" in first
+    assert "more members in ticks" in second
+
+
+@pytest.mark.parametrize("names", [1, HEARD_MAX], ids=["one", "many"])
+def test_a_tick_full_of_strangers_costs_few_answers(
+    names: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names 20,000 processes that are no members, or one of them 20,000 times."""
+    answered: list[str] = []
+    answer = fencing.answer_unknown
+    monkeypatch.setattr(
+        fencing, "answer_unknown", lambda *args: (answered.append(args[1]), answer(*args))[1]
+    )
+    heard = tuple(Heard(f"s{n % names}", 0, 0, 0) for n in range(HEARD_MAX))
+    operator, tick = Operator(), Tick(group=G, cover=Cover(0, 2**62, heard))
+    operator.feed(500, config(2), *joins(1))
+    told = {record.member for record in of_kind(operator.feed(600, tick), MemberAssignment)}
+    strangers = {f"s{n}" for n in range(min(names, TURNED_AWAY_MAX))}
+    assert strangers <= told
+    assert sorted(answered) == sorted(strangers)
 
 
 @pytest.mark.parametrize("members", [0, 20])
@@ -126,18 +163,18 @@ def test_a_group_that_grows_goes_on_growing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(work_limits, "CREDIT_EVENTS_MIN", 100)
     operator, lane = Operator(), lane_of("muster", b"g")
     operator.feed(500, config(2))
-    told = operator.batch(lane, rows(joins(150)))
+    told = operator.batch(lane, rows(joins(115)))
     assert [letter.reason for letter in of_kind(told, Rejected)] == (
-        [DeadLetter.TOO_MUCH_AT_ONCE] * 50
+        [DeadLetter.TOO_MUCH_AT_ONCE] * 15
     )
     topic = topic_name(TopicKind.MEMBERSHIP, "muster")
     again = [
         pack(Origin(topic, 0, 9_000 + n, 9_000), codec.encode(event).value, INPUT)
-        for n, event in enumerate(joins(150)[100:])
+        for n, event in enumerate(joins(115)[100:])
     ]
     told = operator.batch(lane, again)
     assert of_kind(told, Rejected) == []
-    assert len({record.member for record in of_kind(told, MemberAssignment)}) == 50
+    assert len({record.member for record in of_kind(told, MemberAssignment)}) == 15
 
 
 def test_a_forger_crowds_out_no_member() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.protocol.bombs import BOMBS, Bomb
@@ -213,7 +214,7 @@ def test_refused_rows_meet_in_one_lane() -> None:
     told = of_kind(operator.batch(lane, entries), Rejected)
     assert len(told) == letter_limits.GROUP_LETTERS_MAX + 1
     assert told[-1].reason == DeadLetter.LEFT_OUT
-    assert "100 more dead letters of this group in this batch" in told[-1].message
+    assert "180 more dead letters of this group in this batch" in told[-1].message
     assert operator.stored(lane) == (None, None)
 
 
@@ -236,3 +237,21 @@ def test_a_batch_has_so_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
         DeadLetter.LEFT_OUT,
         "6 more dead letters of the batches before are left out: UNDECODABLE 6",
     )
+
+
+def test_a_group_has_so_many_letters() -> None:
+    """The first quotes a large record whole, those behind it the beginning; the rest is counted."""
+    letter = Rejected(
+        origin=Origin("muster.lag", 0, 0, 1),
+        reason=DeadLetter.UNDECODABLE,
+        message="x",
+        key=b"k",
+        value=b"v" * 50_000,
+    )
+    *written, rest = letter_limits.of_group([letter] * 1_000)
+    assert [len(each.value) for each in written] == [50_000] + [256] * 19
+    assert rest.message == (
+        "980 more dead letters of this group in this batch are left out: UNDECODABLE 980"
+    )
+    small = [replace(letter, value=b"v" * 3_000)] * 20
+    assert letter_limits.of_group(small) == small

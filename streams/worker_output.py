@@ -1,0 +1,74 @@
+"""How rows travel from a Spark worker to the JVM: those of many lanes together.
+
+PySpark sends the output of each call of the operator as an Arrow batch of its own, also when the
+call has no output. Python needs 0.05 ms to make one, and the JVM about as long to read it, so a
+batch with a thousand groups spends a tenth of a second on empty envelopes. `install` replaces that
+step: the rows of all calls are sent in Arrow batches of `ROWS` rows.
+
+The replaced method is PySpark's own, so muster asks for one exact version of PySpark, and
+`tests/streams/test_worker_output.py` compares what the two methods send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.pandas.serializers import (
+    ArrowStreamUDFSerializer,
+    TransformWithStateInPySparkRowSerializer,
+)
+from pyspark.sql.types import Row, StructType
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ROWS = 500
+"""Rows that are sent together..."""
+BYTES = 1 << 20
+"""...unless their values have so many bytes before."""
+
+Call: TypeAlias = "list[tuple[Iterator[Row], StructType]]"
+"""The output of one call of the operator, and the type of its rows, as PySpark passes them."""
+
+
+def install() -> None:
+    """Send the output of this process, and of those forked from it, in this way."""
+    setattr(TransformWithStateInPySparkRowSerializer, "dump_stream", _dump_stream)  # noqa: B010  mypy
+
+
+def _dump_stream(
+    serializer: ArrowStreamUDFSerializer, calls: Iterable[Call], stream: IO[bytes]
+) -> Any:  # noqa: ANN401  # what PySpark's own returns
+    return ArrowStreamUDFSerializer.dump_stream(serializer, batches(calls), stream)  # type: ignore[no-untyped-call]  # Spark's own
+
+
+def batches(calls: Iterable[Call]) -> Iterator[tuple[pyarrow.RecordBatch]]:
+    """The rows of the calls as Arrow batches; there is at least one if there is a call.
+
+    Each call begins when the one before has ended, as without this.
+    """
+    rows: list[Row] = []
+    size = 0
+    kind: StructType | None = None
+    has_sent = False
+    for ((output, kind),) in calls:
+        for row in output:
+            rows.append(row)
+            size += sum(len(value) for value in row if isinstance(value, bytes))
+            if len(rows) >= ROWS or size >= BYTES:
+                yield (_batch(rows, kind),)
+                rows, size, has_sent = [], 0, True
+    if kind is not None and (rows or not has_sent):
+        yield (_batch(rows, kind),)
+
+
+def _batch(rows: list[Row], kind: StructType) -> pyarrow.RecordBatch:
+    # Not at the top: pyarrow starts threads, and the process that is forked may have none.
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    fields = list(to_arrow_type(kind, timezone="UTC", prefers_large_types=False))
+    columns = zip(*rows, strict=True) if rows else [()] * len(fields)
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
