@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
 
@@ -17,7 +18,7 @@ from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin, Tick
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
-from muster.state import invariants
+from muster.state import deadlines, invariants, recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import Liveness
@@ -65,10 +66,10 @@ class Coordinator(NamedTuple):
         """The coordinator without its moments."""
         return (
             self.epoch,
-            values.relative(self.group, now, end),
+            values.relative(self.group, now),
             self.through - end,
             self.begun - end if self.begun else None,
-            tuple([values.relative(n, now, end) for n in self.held]),
+            tuple([values.relative(n, now) for n in self.held]),
             self.batches,
             self.obeys,
             self.until and max(self.until - now, 0),
@@ -83,10 +84,17 @@ class Batch(NamedTuple):
 
 
 def seen(group: Group) -> tuple[Any, ...]:
-    """All that makes one group differ from another: its record, and what is stored beside it."""
+    """All that makes one group differ from another: its record, and what is stored beside it.
+
+    Nobody asks when a slot was heard that is free now, nor when a wait ended that is over.
+    """
     stored = group.liveness()
     soft, end = Liveness.from_bytes(stored)
-    return (group.snapshot(), soft, json.loads(stored[end:]))
+    soft.last_ms = np.where(soft.timeout_ms > 0, soft.last_ms, 0)
+    rest = json.loads(stored[end:])
+    if rest["wary"] is not None and rest["wary"] <= soft.clock_ms:
+        rest["wary"] = 0
+    return (group.snapshot(), soft, rest)
 
 
 class Coordinators:
@@ -164,6 +172,21 @@ class Coordinators:
         if isinstance(known, str):
             raise LawBroken(known)
         return self._republished(known, published)
+
+    def silent(self, group: int, event: int, epoch: int, published: int) -> int | None:
+        """The group after an event that is silent for it; None = the event is not."""
+        try:
+            batch = self.batch(group, (event,), epoch, published)
+        except LawBroken:
+            return None
+        if batch.records:
+            return None
+        before, after = self.values[group], self.values[batch.group]
+        if after.is_left_to_a_later_one(epoch):
+            return None
+        is_alike = recovery.is_halted(before) == recovery.is_halted(after)
+        is_alike &= deadlines.is_shut(before) == deadlines.is_shut(after)
+        return batch.group if is_alike else None
 
     def _step(self, number: int, events: tuple[int, ...], epoch: int, *, obeys: bool) -> Batch:
         before: Group = self.values[number]

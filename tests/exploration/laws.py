@@ -55,7 +55,7 @@ class Laws:
             law = self._ended_lease(then)
         if law is None and then.running != before.running:
             law = self._expired_alive(before, then)
-        return what, law or then
+        return what, law or self._calmed(then)
 
     def _expired_alive(self, before: World, world: World) -> str | None:
         """No member is removed for its silence whose heartbeats Kafka has acknowledged in time."""

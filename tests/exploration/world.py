@@ -25,7 +25,7 @@ from exploration.laws import Laws
 from exploration.member import GROUP, Outcome, Process
 from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Scenario, World
 from exploration.story import named, said
-from exploration.values import OFFSET, TIME, Values, digest
+from exploration.values import COUNT, OFFSET, TIME, Values, digest, ranked
 
 from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
@@ -95,17 +95,25 @@ class System(Laws):
     def key(self, world: World) -> bytes:
         """16 bytes that two states share if they are equal but for when they happen."""
         values, now, end = self.values, world.now, world.end
+        numbers = [world.published, world.wake, *world.log, *world.repeats]
+        for coordinator in world.running:
+            numbers += (coordinator.group, *coordinator.held)
+        numbers += [clock.sent for clock in world.clocks]
+        counts = [count for number in numbers for count in values.counts(number)]
+        first = min(c.through for c in world.running) + COUNT - 1
         parts = (
-            tuple([values.relative(n, now, end) for n in world.log]),
+            ranked(counts, first, end),
+            tuple([values.relative(n, now) for n in world.log]),
             tuple([c.relative(values, now, end) for c in world.running]),
-            values.relative(world.published, now, end),
-            values.relative(world.wake, now, end),
+            values.relative(world.published, now),
+            world.published and self.coordinators.recovered(world.published)[1] - end,
+            values.relative(world.wake, now),
             max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            tuple([self.members.relative(p, now, end) for p in world.processes]),
-            tuple([values.relative(n, now, end) for n in world.repeats]),
+            tuple([self.members.relative(p, now) for p in world.processes]),
+            tuple([values.relative(n, now) for n in world.repeats]),
             tuple([(str(task), *token) for task, *token in world.tokens]),
             tuple(world.budget),
-            tuple([c.relative(values, now, end) for c in world.clocks]),
+            tuple([c.relative(values, now) for c in world.clocks]),
         )
         return digest(parts)
 
@@ -481,6 +489,27 @@ class System(Laws):
         outcome = self.members.start(name, number, world.now, self._instance(name), apart=apart)
         processes = sorted([*world.processes, outcome.process], key=lambda p: p.name)
         return less._replace(processes=tuple(processes))
+
+    def _calmed(self, world: World) -> World:
+        """The state in which the coordinator has taken what is silent for it; see README.md."""
+        while True:
+            coordinator = world.running[0]
+            base = world.end - len(world.log)
+            if (
+                len(world.running) > 1
+                or coordinator.begun
+                or coordinator.through == world.end
+                or world.budget.stop
+            ):
+                return world
+            event = world.log[coordinator.through - base]
+            after = self.coordinators.silent(
+                coordinator.group, event, coordinator.epoch, world.published
+            )
+            if after is None:
+                return world
+            taken = coordinator._replace(group=after, through=coordinator.through + 1)
+            world = self._pruned(_running(world, 0, taken))
 
     def _computed(self, world: World, coordinator: Coordinator, end: int) -> Batch:
         base = world.end - len(world.log)
