@@ -31,7 +31,7 @@ class Laws:
         as_old_ms = APART_AS_OLD_MS if scenario.clocks else AS_OLD_MS
         self.values = Values(as_old_ms) if values is None else values
         self.members = Members(self.values)
-        self.coordinators = Coordinators(self.values, plugin.lookup)
+        self.coordinators = Coordinators(self.values, plugin.lookup, scenario.rebuild_ms)
         self.clocks = Clocks(self.values)
         self._unsettled: dict[Any, str | None] = {}
 
@@ -55,7 +55,7 @@ class Laws:
             law = self._ended_lease(then)
         if law is None and then.running != before.running:
             law = self._expired_alive(before, then)
-        return what, law or self._calmed(then)
+        return what, law or then
 
     def _expired_alive(self, before: World, world: World) -> str | None:
         """No member is removed for its silence whose heartbeats Kafka has acknowledged in time."""

@@ -7,6 +7,7 @@ lease and the whole time for stopping have ended.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from exploration.values import Values, digest
@@ -131,6 +132,7 @@ class Members:
 
     def __init__(self, values: Values) -> None:
         self.values = values
+        self.seen: Callable[[Session], Any] = living
         self._steps: dict[tuple[int, Any, int], tuple[int, tuple[Any, ...]]] = {}
         self._relative: dict[tuple[Process, int], bytes] = {}
 
@@ -148,7 +150,7 @@ class Members:
         """A process begins; its reader is at the end of its partition."""
         join = Join(group=GROUP, member=MemberId(name), incarnation=0, instance_id=instance)
         seed = sum(ord(letter) for letter in name) * 1_000 + number * 100
-        session = self.values.put(Session(join, seed), living)
+        session = self.values.put(Session(join, seed), self.seen)
         return self.give(Process(name, session), Begin(apart), "begin", now)
 
     def session(self, process: Process) -> Session:
@@ -163,7 +165,10 @@ class Members:
         if known is None:
             session = fork(self.session(process))
             actions = session.step(given, now)
-            known = self._steps[place] = (self.values.put(session, living), self._numbered(actions))
+            known = self._steps[place] = (
+                self.values.put(session, self.seen),
+                self._numbered(actions),
+            )
         session, actions = known
         return self._acted(process._replace(session=session), actions, now)
 

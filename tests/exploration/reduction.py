@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from exploration.coordinator import LawBroken
 from exploration.member import Process
 from exploration.model import World
-from exploration.world import Step, System, is_frozen
+from exploration.world import Step, System, is_frozen, running_with
 
 THEN = "; "
 """Between the steps of a block, in a story."""
@@ -83,7 +83,25 @@ class Blocks(System):
             calm.append((STUCK, world))
         if world.budget.late:
             faults += self._late(world, chains, waits=bool(by_itself))
-        return [*calm, *faults]
+        return [(what, self._without_silent(then)) for what, then in [*calm, *faults]]
+
+    def _without_silent(self, world: World | str) -> World | str:
+        """The state in which the coordinator has taken the events that are silent for it."""
+        while not isinstance(world, str):
+            coordinator = world.running[0]
+            # One that dies within a batch takes the same batch again.
+            can = len(world.running) == 1 and not coordinator.begun and not world.budget.stop
+            if not can or coordinator.through == world.end:
+                break
+            event = world.log[coordinator.through - world.end]
+            after = self.coordinators.silent(
+                coordinator.group, event, coordinator.epoch, world.published
+            )
+            if after is None:
+                break
+            taken = coordinator._replace(group=after, through=coordinator.through + 1)
+            world = self._pruned(running_with(world, 0, taken))
+        return world
 
     # ----------------------------------------------------------------------------- local steps
 

@@ -119,9 +119,7 @@ def _walk_parts(value: Any, found: _Moments) -> Any:
     if isinstance(value, (tuple, list)):
         return (kind.__name__, *[_walk(v, found) for v in value])
     if is_dataclass(value):
-        parts = [
-            _OTHERWISE.get(name, _walk)(getattr(value, name), found) for name in _names(kind)
-        ]
+        parts = [_OTHERWISE.get(name, _walk)(getattr(value, name), found) for name in _names(kind)]
         return (kind.__name__, *parts)
     if hasattr(value, "__dict__"):
         held = sorted(vars(value).items())

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from exploration.alike import Alike
 from exploration.clocks import MARKER, Clock
 from exploration.coordinator import (
     TOPIC,
@@ -25,7 +26,7 @@ from exploration.laws import Laws
 from exploration.member import GROUP, Outcome, Process
 from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Scenario, World
 from exploration.story import named, said
-from exploration.values import COUNT, OFFSET, TIME, Values, digest, ranked
+from exploration.values import OFFSET, TIME, Values
 
 from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
@@ -45,6 +46,7 @@ class System(Laws):
 
     def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
         super().__init__(scenario, values)
+        self._alike = Alike(self.values, self.members, self.coordinators)
         self._own: dict[tuple[Process, int], list[tuple[str, Outcome]]] = {}
 
     # ------------------------------------------------------------------------------- the states
@@ -93,29 +95,8 @@ class System(Laws):
         return world
 
     def key(self, world: World) -> bytes:
-        """16 bytes that two states share if they are equal but for when they happen."""
-        values, now, end = self.values, world.now, world.end
-        numbers = [world.published, world.wake, *world.log, *world.repeats]
-        for coordinator in world.running:
-            numbers += (coordinator.group, *coordinator.held)
-        numbers += [clock.sent for clock in world.clocks]
-        counts = [count for number in numbers for count in values.counts(number)]
-        first = min(c.through for c in world.running) + COUNT - 1
-        parts = (
-            ranked(counts, first, end),
-            tuple([values.relative(n, now) for n in world.log]),
-            tuple([c.relative(values, now, end) for c in world.running]),
-            values.relative(world.published, now),
-            world.published and self.coordinators.recovered(world.published)[1] - end,
-            values.relative(world.wake, now),
-            max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            tuple([self.members.relative(p, now) for p in world.processes]),
-            tuple([values.relative(n, now) for n in world.repeats]),
-            tuple([(str(task), *token) for task, *token in world.tokens]),
-            tuple(world.budget),
-            tuple([c.relative(values, now) for c in world.clocks]),
-        )
-        return digest(parts)
+        """16 bytes that two states share if no step tells them apart."""
+        return self._alike.key(world)
 
     def _instance(self, name: str) -> str | None:
         return f"i-{name}" if name in self.scenario.static else None
@@ -306,7 +287,7 @@ class System(Laws):
     def _publishes_late(self, world: World, place: int) -> Step:
         coordinator = world.running[place]
         after = self._published(world, coordinator.held)
-        after = _running(after, place, coordinator._replace(held=()))
+        after = running_with(after, place, coordinator._replace(held=()))
         return f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
 
     def _batches(self, world: World, place: int) -> Iterator[Step]:
@@ -490,27 +471,6 @@ class System(Laws):
         processes = sorted([*world.processes, outcome.process], key=lambda p: p.name)
         return less._replace(processes=tuple(processes))
 
-    def _calmed(self, world: World) -> World:
-        """The state in which the coordinator has taken what is silent for it; see README.md."""
-        while True:
-            coordinator = world.running[0]
-            base = world.end - len(world.log)
-            if (
-                len(world.running) > 1
-                or coordinator.begun
-                or coordinator.through == world.end
-                or world.budget.stop
-            ):
-                return world
-            event = world.log[coordinator.through - base]
-            after = self.coordinators.silent(
-                coordinator.group, event, coordinator.epoch, world.published
-            )
-            if after is None:
-                return world
-            taken = coordinator._replace(group=after, through=coordinator.through + 1)
-            world = self._pruned(_running(world, 0, taken))
-
     def _computed(self, world: World, coordinator: Coordinator, end: int) -> Batch:
         base = world.end - len(world.log)
         events = world.log[coordinator.through - base : end - base]
@@ -528,8 +488,8 @@ class System(Laws):
         after = coordinator._replace(group=batch.group, through=end, begun=0)
         if coordinator.batches > 0:  # superseded: its records reach Kafka later
             late = after._replace(held=batch.records, batches=coordinator.batches - 1)
-            return self._pruned(_running(world, place, late))
-        return self._pruned(self._published(_running(world, place, after), batch.records))
+            return self._pruned(running_with(world, place, late))
+        return self._pruned(self._published(running_with(world, place, after), batch.records))
 
     def _parts(
         self, world: World, coordinator: Coordinator, end: int
@@ -611,7 +571,7 @@ def _clocks_with(world: World, place: int, clock: Clock) -> World:
     return world._replace(clocks=clocks)
 
 
-def _running(world: World, place: int, coordinator: Coordinator) -> World:
+def running_with(world: World, place: int, coordinator: Coordinator) -> World:
     running = (*world.running[:place], coordinator, *world.running[place + 1 :])
     return world._replace(running=running)
 
