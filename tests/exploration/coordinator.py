@@ -115,7 +115,7 @@ class Coordinators:
         self.seen: Callable[[Group], Any] = living
         self._rebuild_ms = rebuild_ms
         self._assignors = {} if assignors is None else {"assignors": assignors}
-        self._batches: dict[tuple[int, tuple[int, ...], int, bool], Batch | str] = {}
+        self.taken: dict[tuple[int, tuple[int, ...], int, bool], Batch | str] = {}
         self._recovered: dict[tuple[int, bool], int] = {}
         self._checked: dict[int, Hashable] = {}  # group -> what is published of it
 
@@ -176,18 +176,20 @@ class Coordinators:
             LawBroken: the step breaks a law.
         """
         place = (group, events, epoch, obeys)
-        known = self._batches.get(place)
+        known = self.taken.get(place)
         if known is None:
             try:
                 known = self._step(group, events, epoch, obeys=obeys)
             except (LawBroken, InvariantViolation) as law:
                 known = str(law)
-            self._batches[place] = known
+            self.taken[place] = known
         if isinstance(known, str):
             raise LawBroken(known)
         return self._republished(known, published)
 
-    def silent(self, group: int, event: int, epoch: int, published: int) -> int | None:
+    def silent(
+        self, group: int, event: int, epoch: int, published: int, *, obeys: bool = True
+    ) -> int | None:
         """The group after an event that changes nothing but what only later events may show.
 
         The event publishes nothing that is read, and every batch that begins with it leads to the
@@ -198,12 +200,13 @@ class Coordinators:
             event: number of the event.
             epoch: of the coordinator.
             published: newest snapshot of the group; 0 = nobody reads snapshots any more.
+            obeys: whether the coordinator obeys ticks of a later one.
 
         Returns:
             The number of the group after it; None = the event is not silent.
         """
         try:
-            batch = self.batch(group, (event,), epoch, published)
+            batch = self.batch(group, (event,), epoch, published, obeys=obeys)
         except LawBroken:
             return None
         before, after = self.values[group], self.values[batch.group]

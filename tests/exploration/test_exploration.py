@@ -68,7 +68,7 @@ def test_a_search_goes_on_from_its_file(tmp_path: Path) -> None:
     scenario = Scenario(ONE, 1)
     whole = Exploration(scenario).run()
     part = Exploration(scenario)
-    assert not part.run(50).complete
+    assert not part.run(15).complete
     part.save(tmp_path / "search")
     found = Exploration.resumed(tmp_path / "search").run()
     assert found.complete

@@ -209,6 +209,15 @@ class Values:
             known = self._relative[place] = digest((shape.rest, times, stamps))
         return known
 
+    def behind(self, number: int, now: int, end: int) -> bytes:
+        """A digest that two values share if they are equal but for when they happen, exactly."""
+        if number < 0:
+            return digest(number + now)
+        shape = self._shapes[number]
+        times = tuple([max(at - now, -self._as_old_ms) for at in (*shape.times, *shape.stamps)])
+        counts = tuple([(max(abs(n) - end, -AS_OLD_OFFSETS), n > 0) for n in shape.offsets])
+        return digest((shape.rest, times, counts))
+
     def counts(self, number: int) -> tuple[int, ...]:
         """The counts of records in a value; a negative one was written with its sign."""
         return self._shapes[number].offsets

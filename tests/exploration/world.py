@@ -157,7 +157,7 @@ class System(Laws):
         yield from self._batches(world, place)
         if coordinator.held:
             yield self._publishes_late(world, place)
-        elif place and not is_frozen(place, coordinator) and not coordinator.begins(world.now):
+        elif place and not is_frozen(place, coordinator):  # it has read the later claim
             yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
 
     def _of_nobody(self, world: World) -> Iterator[Step]:
