@@ -4,8 +4,8 @@ Moments count relative to now. Beyond that three things are left out. README.md 
 
 1. Counts of records (`Liveness.taken`, marks, demands) are only compared. Of those that are older
    than any that can still be made, the order counts.
-2. A later coordinator gives no time to members by marks of an earlier one, so marks of events that
-   only a later coordinator reads do not count.
+2. A later coordinator gives no time to members by marks of an earlier one. So such marks do not
+   count, nor those of events that only a later coordinator reads.
 3. Heartbeats that were stored at one time, and that only a later coordinator reads, have no order.
 """
 
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from exploration.coordinator import Coordinators
+from exploration.coordinator import Coordinator, Coordinators
 from exploration.member import Members
 from exploration.model import QUANTUM_MS, World
 from exploration.values import COUNT, Values, digest, ranked
 
-from muster.protocol.events import Heartbeat
+from muster.protocol.events import Heartbeat, Tick
+from muster.protocol.records import WakeUp
 
 
 class Alike:
@@ -37,7 +38,8 @@ class Alike:
         numbers = [world.wake, *new, *world.repeats, *(clock.sent for clock in world.clocks)]
         for coordinator in world.running:
             numbers += (coordinator.group, *coordinator.held)
-        counts = [count for number in numbers for count in values.counts(number)]
+        epoch = min(map(self._epoch, world.running))
+        counts = [count for number in numbers for count in self._counts(number, epoch)]
         parts = (
             ranked(counts, through + COUNT - 1, end),
             tuple([values.relative(n, now) for n in old]),
@@ -54,6 +56,18 @@ class Alike:
             tuple([c.relative(values, now) for c in world.clocks]),
         )
         return digest(parts)
+
+    def _epoch(self, coordinator: Coordinator) -> int:
+        """Marks of earlier coordinators give no time to members of its group."""
+        epoch: int = self._values[coordinator.group].coordinator_epoch
+        return coordinator.epoch if epoch < 0 else epoch  # below 0: it was just read back
+
+    def _counts(self, number: int, epoch: int) -> tuple[int, ...]:
+        """The counts of records in a value, if its mark is not of a coordinator before `epoch`."""
+        value = self._values[number]
+        mark = value.published if isinstance(value, Tick | WakeUp) else None
+        is_old = mark is not None and mark.coordinator_epoch < epoch
+        return () if is_old else self._values.counts(number)
 
     def _in_order(self, events: tuple[int, ...]) -> tuple[int, ...]:
         """Events that only a later coordinator reads: heartbeats of one time by member."""

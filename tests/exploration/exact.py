@@ -25,7 +25,7 @@ class Exact(System):
         """16 bytes that two states share if they are equal but for when they happen."""
         values, now, end = self.values, world.now, world.end
 
-        def behind(numbers: tuple[int, ...], true: int = now) -> list[Any]:
+        def behind(numbers: tuple[int, ...], true: int = now) -> list[bytes]:
             return [values.behind(n, true, end) for n in numbers]
 
         parts = (
@@ -38,6 +38,8 @@ class Exact(System):
             *[behind((*p.outbox, 0, *p.inbox)) for p in world.processes],
             *[(str(task), *token) for task, *token in world.tokens],
             tuple(world.budget),
+            *[c.relative(values, now) for c in world.clocks],
+            *behind(tuple([c.sent for c in world.clocks])),
         )
         return digest(parts)
 

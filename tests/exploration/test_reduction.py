@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from exploration.coordinator import Batch
 from exploration.exact import Exact, moved
 from exploration.explore import Exploration
 from exploration.model import Budget, Scenario
@@ -10,6 +11,8 @@ from exploration.reduction import Blocks
 from exploration.scenarios import ONE, SCENARIOS
 from exploration.values import Values
 from exploration.world import PASSES, System
+
+from muster.protocol.records import GroupSnapshot
 
 CRASH, LOSS = "1 × 1, it dies", "1 × 1, the checkpoint is lost"
 SMALL = {
@@ -84,15 +87,20 @@ def test_a_batch_does_the_same_without_its_silent_event(name: str) -> None:
     search.run()
     coordinators, values, seen = search.system.coordinators, search.system.values, 0
     for group, events, epoch, obeys in [*coordinators.taken]:
-        published = int(scenario.budget.lose > 0)
-        after = coordinators.silent(group, events[0], epoch, published) if obeys else None
+        after = coordinators.silent(group, events[0], epoch, 0) if obeys else None
         if after is None or len(events) == 1:
             continue
         seen += 1
         whole = coordinators.batch(group, events, epoch, 0)
         rest = coordinators.batch(after, events[1:], epoch, 0)
-        assert _alike(values, (whole.group, *whole.records), (rest.group, *rest.records))
+        assert _alike(values, _read(values, whole), _read(values, rest))
     assert seen > 10
+
+
+def _read(values: Values, batch: Batch) -> tuple[int, ...]:
+    """The group after a batch, and its records without snapshots, which nobody reads here."""
+    records = (n for n in batch.records if not isinstance(values[n], GroupSnapshot))
+    return (batch.group, *records)
 
 
 def _alike(values: Values, ones: tuple[int, ...], others: tuple[int, ...]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from muster.protocol.events import Origin
+from muster.protocol.events import Mark, Origin
 from muster.protocol.tasks import TaskSet, TaskTable
 
 TIME = 10**12
@@ -116,6 +116,8 @@ def _walk_parts(value: Any, found: _Moments) -> Any:
         return tuple([_walk(v, found) for v in sorted(value)])
     if kind is Origin:
         return _walk_offsets(tuple(value), found)
+    if kind is Mark and 0 < value.taken < OFFSET:  # before the first record of the log
+        value = value._replace(taken=OFFSET + COUNT - 1)
     if isinstance(value, (tuple, list)):
         return (kind.__name__, *[_walk(v, found) for v in value])
     if is_dataclass(value):

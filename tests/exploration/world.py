@@ -54,6 +54,9 @@ class System(Laws):
     def first(self) -> World:
         """All members have sent their join and none is read yet, or the group has settled."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
+        # Else it matters how long ago members joined and the group was placed; see `values.py`.
+        assert settings["initial.rebalance.delay.ms"] == "0"
+        assert "assignment.interval.ms" not in settings
         batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
         processes = tuple(
