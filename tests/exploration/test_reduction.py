@@ -8,16 +8,18 @@ from exploration.exact import Exact, moved
 from exploration.explore import Exploration
 from exploration.model import Budget, Scenario
 from exploration.reduction import Blocks
-from exploration.scenarios import ONE, SCENARIOS
+from exploration.scenarios import FRESH_MS, ONE, SCENARIOS
 from exploration.values import Values
 from exploration.world import PASSES, System
 
 from muster.protocol.records import GroupSnapshot
 
 CRASH, LOSS = "1 × 1, it dies", "1 × 1, the checkpoint is lost"
+CLAIM = "1 × 1, a second coordinator"
 SMALL = {
     CRASH: Scenario(ONE, 1, Budget(crash=1)),
-    LOSS: Scenario(ONE, 1, Budget(lose=1), rebuild_ms=1_000),
+    LOSS: Scenario(ONE, 1, Budget(lose=1), rebuild_ms=FRESH_MS),
+    CLAIM: Scenario(ONE, 1, Budget(usurp=1), rebuild_ms=FRESH_MS),
 }
 LARGE = {
     name: SCENARIOS[name]
@@ -60,7 +62,7 @@ def later(
 
 @pytest.mark.parametrize(
     "name",
-    [CRASH, *(pytest.param(name, marks=pytest.mark.slow) for name in (LOSS, *LARGE))],
+    [CRASH, *(pytest.param(name, marks=pytest.mark.slow) for name in (LOSS, CLAIM, *LARGE))],
 )
 def test_blocks_reach_what_the_exact_search_reaches(name: str) -> None:
     """Whenever time has passed the states are the same ones; blocks visit fewer in between."""
