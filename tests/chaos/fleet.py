@@ -18,7 +18,7 @@ from support.kafka.brokers import Topics
 from support.suite.waiting import until
 from support.worker import overlap
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.protocol.events import Drain, GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState

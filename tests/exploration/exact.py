@@ -65,7 +65,11 @@ def moved(world: World, source: System, target: System) -> World:
         c._replace(group=put(c.group, target.coordinators.seen), held=each(c.held))
         for c in world.running
     ]
+    clocks = [
+        c._replace(fold=put(c.fold), unread=each(c.unread), sent=put(c.sent)) for c in world.clocks
+    ]
     return world._replace(
+        clocks=tuple(clocks),
         log=each(world.log),
         repeats=each(world.repeats),
         published=put(world.published),

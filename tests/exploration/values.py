@@ -27,6 +27,8 @@ COUNT = 3
 """A group counts the records that it has read (`Liveness.taken`). With one record of its config,
 the count is by so much more than the offset of the newest other one."""
 AS_OLD_MS = 8_000
+AS_FAR_MS = 60_000
+"""Moments that are further ahead are equal to each other: no scenario lasts so long."""
 AS_OLD_OFFSETS = 200
 """Moments that are older are equal to each other: every deadline of a scenario is shorter."""
 WORDS = frozenset({"cause", "message", "moves", "dictionary", "_columns", "_stale", "_is_shared"})
@@ -205,9 +207,9 @@ class Values:
         place = (number, now)
         known = self._relative.get(place)
         if known is None:
-            times = tuple([max(at - now, -self._as_old_ms) for at in shape.times])
             ranks = {at: rank for rank, at in enumerate(sorted(set(shape.stamps)))}
             stamps = tuple([ranks[at] for at in shape.stamps])
+            times = self._since(shape.times, now)
             known = self._relative[place] = digest((shape.rest, times, stamps))
         return known
 
@@ -216,9 +218,13 @@ class Values:
         if number < 0:
             return digest(number + now)
         shape = self._shapes[number]
-        times = tuple([max(at - now, -self._as_old_ms) for at in (*shape.times, *shape.stamps)])
+        times = self._since((*shape.times, *shape.stamps), now)
         counts = tuple([(max(abs(n) - end, -AS_OLD_OFFSETS), n > 0) for n in shape.offsets])
         return digest((shape.rest, times, counts))
+
+    def _since(self, times: tuple[int, ...], now: int) -> tuple[int, ...]:
+        """How far times are ahead of now."""
+        return tuple([min(max(at - now, -self._as_old_ms), AS_FAR_MS) for at in times])
 
     def counts(self, number: int) -> tuple[int, ...]:
         """The counts of records in a value; a negative one was written with its sign."""
