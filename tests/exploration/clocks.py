@@ -45,13 +45,13 @@ class Clock(NamedTuple):
     ticked: int = 0
     marked: bool = False
 
-    def relative(self, values: Values, now: int, end: int) -> tuple[Any, ...]:
+    def relative(self, values: Values, now: int) -> tuple[Any, ...]:
         """The clock without its moments."""
         return (
             self.name,
-            values.relative(self.fold, now, end),
-            tuple([values.relative(n, now, end) for n in self.unread]),
-            values.relative(self.sent, now, end),
+            values.relative(self.fold, now),
+            tuple([values.relative(n, now) for n in self.unread]),
+            values.relative(self.sent, now),
             max(self.ticked - now, -2_000) if self.ticked else None,
             self.marked,
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
 
@@ -17,7 +18,7 @@ from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin, Tick
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
-from muster.state import invariants
+from muster.state import deadlines, invariants, recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import Liveness
@@ -65,10 +66,10 @@ class Coordinator(NamedTuple):
         """The coordinator without its moments."""
         return (
             self.epoch,
-            values.relative(self.group, now, end),
+            values.relative(self.group, now),
             self.through - end,
             self.begun - end if self.begun else None,
-            tuple([values.relative(n, now, end) for n in self.held]),
+            tuple([values.relative(n, now) for n in self.held]),
             self.batches,
             self.obeys,
             self.until and max(self.until - now, 0),
@@ -82,20 +83,39 @@ class Batch(NamedTuple):
     records: tuple[int, ...]
 
 
-def seen(group: Group) -> tuple[Any, ...]:
+def whole(group: Group) -> tuple[Any, ...]:
     """All that makes one group differ from another: its record, and what is stored beside it."""
     stored = group.liveness()
     soft, end = Liveness.from_bytes(stored)
     return (group.snapshot(), soft, json.loads(stored[end:]))
 
 
+def living(group: Group) -> tuple[Any, ...]:
+    """What of a group may still be read.
+
+    Nobody asks when a slot was heard that is free now, nor when a wait ended that is over.
+    """
+    record, soft, rest = whole(group)
+    soft.last_ms = np.where(soft.timeout_ms > 0, soft.last_ms, 0)
+    if rest["wary"] is not None and rest["wary"] <= soft.clock_ms:
+        rest["wary"] = 0
+    return (record, soft, rest)
+
+
 class Coordinators:
     """What coordinators do."""
 
-    def __init__(self, values: Values, assignors: Callable[[str], Any] | None = None) -> None:
+    def __init__(
+        self,
+        values: Values,
+        assignors: Callable[[str], Any] | None = None,
+        rebuild_ms: int = REBUILD_MS,
+    ) -> None:
         self.values = values
+        self.seen: Callable[[Group], Any] = living
+        self._rebuild_ms = rebuild_ms
         self._assignors = {} if assignors is None else {"assignors": assignors}
-        self._batches: dict[tuple[int, tuple[int, ...], int, bool], Batch | str] = {}
+        self.taken: dict[tuple[int, tuple[int, ...], int, bool], Batch | str] = {}
         self._recovered: dict[tuple[int, bool], int] = {}
         self._checked: dict[int, Hashable] = {}  # group -> what is published of it
 
@@ -119,7 +139,7 @@ class Coordinators:
         Raises:
             LawBroken, InvariantViolation: the group by itself breaks a law.
         """
-        number = self.values.put(group, seen)
+        number = self.values.put(group, self.seen)
         if number not in self._checked:
             invariants.check(group)
             self._checked[number] = _recoverable(group)
@@ -135,7 +155,9 @@ class Coordinators:
         record: GroupSnapshot = self.values[snapshot]
         place = (snapshot, fenced)
         if place not in self._recovered:
-            self._recovered[place] = self.values.put(Group.recover(record, fenced=fenced), seen)
+            self._recovered[place] = self.values.put(
+                Group.recover(record, fenced=fenced), self.seen
+            )
         read = [offset for topic, _, offset in record.through if topic == TOPIC]
         return self._recovered[place], (read[0] + 1 if read else OFFSET)
 
@@ -154,16 +176,48 @@ class Coordinators:
             LawBroken: the step breaks a law.
         """
         place = (group, events, epoch, obeys)
-        known = self._batches.get(place)
+        known = self.taken.get(place)
         if known is None:
             try:
                 known = self._step(group, events, epoch, obeys=obeys)
             except (LawBroken, InvariantViolation) as law:
                 known = str(law)
-            self._batches[place] = known
+            self.taken[place] = known
         if isinstance(known, str):
             raise LawBroken(known)
         return self._republished(known, published)
+
+    def silent(
+        self, group: int, event: int, epoch: int, published: int, *, obeys: bool = True
+    ) -> int | None:
+        """The group after an event that changes nothing but what only later events may show.
+
+        The event publishes nothing that is read, and every batch that begins with it leads to the
+        same as that batch without it, taken by the group that is returned.
+
+        Args:
+            group: number of the group before the event.
+            event: number of the event.
+            epoch: of the coordinator.
+            published: newest snapshot of the group; 0 = nobody reads snapshots any more.
+            obeys: whether the coordinator obeys ticks of a later one.
+
+        Returns:
+            The number of the group after it; None = the event is not silent.
+        """
+        try:
+            batch = self.batch(group, (event,), epoch, published, obeys=obeys)
+        except LawBroken:
+            return None
+        before, after = self.values[group], self.values[batch.group]
+        if any(published or not isinstance(self.values[n], GroupSnapshot) for n in batch.records):
+            return None
+        if batch.records and not (recovery.is_halted(before) and after.recovery.asked):
+            return None
+        is_alike = recovery.is_halted(before) == recovery.is_halted(after)
+        is_alike &= deadlines.is_shut(before) == deadlines.is_shut(after)
+        is_alike &= not after.is_left_to_a_later_one(epoch)
+        return batch.group if is_alike else None
 
     def _step(self, number: int, events: tuple[int, ...], epoch: int, *, obeys: bool) -> Batch:
         before: Group = self.values[number]
@@ -176,7 +230,7 @@ class Coordinators:
             _require(not step.records, "a coordinator publishes behind a tick of a later one")
         if after.is_left_to_a_later_one(epoch):
             _require(not step.records, "a coordinator publishes for a group that it has left")
-            return Batch(self.values.put(after, seen), ())
+            return Batch(self.values.put(after, self.seen), ())
         _only_grows(before, after, taken)
         _follow_up_waits(before, after)
         _orders_count(before, after, taken)
@@ -196,7 +250,7 @@ class Coordinators:
             return batch
         after: Group = self.values[batch.group]
         record = after.snapshot()
-        if record.clock_ms - self.values[published].clock_ms < REBUILD_MS:
+        if record.clock_ms - self.values[published].clock_ms < self._rebuild_ms:
             return batch
         return batch._replace(records=(*batch.records, self.values.put(record)))
 

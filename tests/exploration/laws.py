@@ -31,7 +31,7 @@ class Laws:
         as_old_ms = APART_AS_OLD_MS if scenario.clocks else AS_OLD_MS
         self.values = Values(as_old_ms) if values is None else values
         self.members = Members(self.values)
-        self.coordinators = Coordinators(self.values, plugin.lookup)
+        self.coordinators = Coordinators(self.values, plugin.lookup, scenario.rebuild_ms)
         self.clocks = Clocks(self.values)
         self._unsettled: dict[Any, str | None] = {}
 

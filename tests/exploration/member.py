@@ -7,6 +7,7 @@ lease and the whole time for stopping have ended.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from exploration.values import Values, digest
@@ -78,16 +79,16 @@ class Process(NamedTuple):
         """The time on its own clock, by which everything happens in it."""
         return now - self.slow_ms
 
-    def relative(self, values: Values, true: int, end: int) -> tuple[Any, ...]:
+    def relative(self, values: Values, true: int) -> tuple[Any, ...]:
         """The process without its moments."""
         now = self.clock_ms(true)
         return (
             self.name,
-            values.relative(self.session, now, end),
+            values.relative(self.session, now),
             tuple(sorted(map(str, self.using))),
             max(self.guard_ms - now, 0) if self.guard_ms < FOREVER else None,
-            tuple([values.relative(n, now, end) for n in self.outbox]),
-            tuple([values.relative(n, true, end) if n > 0 else n + now for n in self.inbox]),
+            tuple([values.relative(n, now) for n in self.outbox]),
+            tuple([values.relative(n, true) if n > 0 else n + now for n in self.inbox]),
             tuple([(role.name, str(tasks)) for role, tasks in self.stopping]),
             self.losing,
             tuple(map(str, self.copies)),
@@ -116,20 +117,31 @@ def fork(session: Session) -> Session:
     return twin
 
 
+def living(session: Session) -> dict[str, Any]:
+    """What a session may still read: beyond `JOINING` nothing of its joins."""
+    parts = dict(vars(session))
+    if session.state not in (State.NEW, State.JOINING):
+        proof = parts["_proof"]
+        parts["_proof"] = (proof._heard_ms, proof._read_ms)
+        del parts["_retry_ms"], parts["_attempt"]
+    return parts
+
+
 class Members:
     """What processes do; each (session, input, time) is computed once."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
+        self.seen: Callable[[Session], Any] = living
         self._steps: dict[tuple[int, Any, int], tuple[int, tuple[Any, ...]]] = {}
-        self._relative: dict[tuple[Process, int, int], bytes] = {}
+        self._relative: dict[tuple[Process, int], bytes] = {}
 
-    def relative(self, process: Process, now: int, end: int) -> bytes:
+    def relative(self, process: Process, now: int) -> bytes:
         """A digest that two processes share if they are equal but for when that is."""
-        place = (process, now, end)
+        place = (process, now)
         known = self._relative.get(place)
         if known is None:
-            known = self._relative[place] = digest(process.relative(self.values, now, end))
+            known = self._relative[place] = digest(process.relative(self.values, now))
         return known
 
     def start(
@@ -138,7 +150,7 @@ class Members:
         """A process begins; its reader is at the end of its partition."""
         join = Join(group=GROUP, member=MemberId(name), incarnation=0, instance_id=instance)
         seed = sum(ord(letter) for letter in name) * 1_000 + number * 100
-        session = self.values.put(Session(join, seed))
+        session = self.values.put(Session(join, seed), self.seen)
         return self.give(Process(name, session), Begin(apart), "begin", now)
 
     def session(self, process: Process) -> Session:
@@ -153,7 +165,10 @@ class Members:
         if known is None:
             session = fork(self.session(process))
             actions = session.step(given, now)
-            known = self._steps[place] = (self.values.put(session), self._numbered(actions))
+            known = self._steps[place] = (
+                self.values.put(session, self.seen),
+                self._numbered(actions),
+            )
         session, actions = known
         return self._acted(process._replace(session=session), actions, now)
 

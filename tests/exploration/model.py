@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exploration.clocks import Clock
-from exploration.coordinator import Coordinator
+from exploration.coordinator import REBUILD_MS, Coordinator
 from exploration.member import Process
 
 from muster.protocol.ids import Task
@@ -88,6 +88,7 @@ class Scenario(NamedTuple):
         settled: begin with a group that has settled, not with the joins.
         after: single steps that have happened before the search begins, in words.
         clocks: clocks that read heartbeats; 0 = members write them to the group's own log.
+        rebuild_ms: a published snapshot that is older is published again.
         skew_ms: how much the broker of the heartbeats is ahead of that of the group's log.
     """
 
@@ -102,6 +103,7 @@ class Scenario(NamedTuple):
     after: tuple[str, ...] = ()
     clocks: int = 0
     skew_ms: int = 0
+    rebuild_ms: int = REBUILD_MS
 
 
 class World(NamedTuple):

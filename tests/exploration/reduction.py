@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from exploration.coordinator import LawBroken
 from exploration.member import Process
 from exploration.model import World
-from exploration.world import Step, System, is_frozen
+from exploration.world import Step, System, is_frozen, running_with
 
 THEN = "; "
 """Between the steps of a block, in a story."""
@@ -83,7 +83,33 @@ class Blocks(System):
             calm.append((STUCK, world))
         if world.budget.late:
             faults += self._late(world, chains, waits=bool(by_itself))
-        return [*calm, *faults]
+        return [(what, self.without_silent(then)) for what, then in [*calm, *faults]]
+
+    def without_silent(self, world: World | str) -> World | str:
+        """The state in which coordinators have taken the events that are silent for them.
+
+        A superseded one has then begun no batch for it; it may as well have ended.
+        """
+        if isinstance(world, str) or world.budget.stop:
+            return world  # a coordinator that dies within a batch takes the same batch again
+        alone = len(world.running) == 1 or not world.published
+        for place, coordinator in enumerate(world.running):
+            busy = coordinator.begun or coordinator.held or not coordinator.begins(world.now)
+            if busy or not alone or is_frozen(place, coordinator):
+                continue
+            while coordinator.through < world.end:
+                after = self.coordinators.silent(
+                    coordinator.group,
+                    world.log[coordinator.through - world.end],
+                    coordinator.epoch,
+                    0 if place else world.published,
+                    obeys=coordinator.obeys,
+                )
+                if after is None:
+                    break
+                coordinator = coordinator._replace(group=after, through=coordinator.through + 1)
+                world = running_with(world, place, coordinator)
+        return self._pruned(world)
 
     # ----------------------------------------------------------------------------- local steps
 

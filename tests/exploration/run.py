@@ -12,6 +12,7 @@ from concurrent.futures import as_completed
 from functools import partial
 from pathlib import Path
 
+from exploration.exact import Exact
 from exploration.explore import Exploration, Found
 from exploration.reduction import Blocks
 from exploration.scenarios import SCENARIOS
@@ -36,7 +37,7 @@ def search(
         states: at which it stops; None = none.
         seconds: of one core, after which it stops; None = never.
         keep: folder of the files of searches that were cut off; None = none are kept.
-        kind: `Blocks`, or `System` for single steps.
+        kind: `Blocks`, or `Exact` for single steps that leave nothing out.
     """
     file = None if keep is None else keep / f"{list(SCENARIOS).index(name):02d}.search"
     goes_on = file is not None and file.exists()
@@ -65,7 +66,7 @@ def main() -> int:
     parser.add_argument("scenario", nargs="*", help="part of a scenario's name; none = all")
     parser.add_argument("--states", type=int, help="at which a search stops")
     parser.add_argument("--seconds", type=float, help="of one core, after which a search stops")
-    parser.add_argument("--single", action="store_true", help="single steps, not blocks")
+    parser.add_argument("--single", action="store_true", help="single steps, nothing left out")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder for searches that are cut off")
     given = parser.parse_args()
@@ -74,7 +75,7 @@ def main() -> int:
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     work = partial(search, states=given.states, seconds=given.seconds, keep=given.keep)
-    work = partial(work, kind=System if given.single else Blocks)
+    work = partial(work, kind=Exact if given.single else Blocks)
     states = broken = 0
     print(HEAD, flush=True)
     # A process a scenario: what one has computed takes memory and does not help another.

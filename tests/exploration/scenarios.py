@@ -10,6 +10,8 @@ TWO = ("A", "B")
 THREE = ("A", "B", "C")
 COPIES = (("num.standby.replicas", "1"), ("acceptable.recovery.lag", "0"))
 QUICK = (("rebalance.timeout.ms", "1000"),)
+FRESH_MS = 1_000
+"""Snapshots that are published again so soon: a later coordinator has fewer old events to read."""
 
 SCENARIOS: dict[str, Scenario] = {
     "1 × 1, it dies and starts again": Scenario(ONE, 1, Budget(crash=1, start=1)),
@@ -89,5 +91,17 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "3 × 2, settled: one dies": Scenario(THREE, 2, Budget(crash=1), settled=True),
     "3 × 2, one dies": Scenario(THREE, 2, Budget(crash=1)),
+    "2 × 1, fresh snapshots: the checkpoint is lost": Scenario(
+        TWO, 1, Budget(lose=1), rebuild_ms=FRESH_MS
+    ),
+    "2 × 1, fresh snapshots: a second coordinator": Scenario(
+        TWO, 1, Budget(usurp=1), rebuild_ms=FRESH_MS
+    ),
+    "2 × 2, fresh snapshots: one dies, and the checkpoint is lost": Scenario(
+        TWO, 2, Budget(crash=1, lose=1), rebuild_ms=FRESH_MS
+    ),
+    "2 × 2, fresh snapshots: one dies, and a second coordinator": Scenario(
+        TWO, 2, Budget(crash=1, usurp=1), rebuild_ms=FRESH_MS
+    ),
 }
 """Members × tasks, and what may happen; all orders of all messages and batches besides."""

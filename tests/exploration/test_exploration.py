@@ -13,6 +13,7 @@ import pytest
 from exploration.explore import Exploration, replayed
 from exploration.model import Budget, Scenario
 from exploration.mutants import FENCED, break_rule
+from exploration.reduction import Blocks
 from exploration.scenarios import ONE, SCENARIOS, TWO
 from exploration.stories import LATE_JOIN, READ_AGAIN, STRANGER
 from exploration.values import digest
@@ -26,7 +27,7 @@ WALKS = STATES // 100
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_law_breaks_in_any_state(name: str) -> None:
     """The states of a scenario are visited; a broken law prints the shortest story to it."""
-    found = Exploration(SCENARIOS[name]).run(STATES)
+    found = Exploration(SCENARIOS[name], Blocks).run(STATES)
     print(
         f"{name}: {found.states:,} states, {found.steps:,} steps, depth {found.depth}, "
         f"{'all' if found.complete else 'cut off'}, {found.seconds:.0f} s of one core"
@@ -68,7 +69,7 @@ def test_a_search_goes_on_from_its_file(tmp_path: Path) -> None:
     scenario = Scenario(ONE, 1)
     whole = Exploration(scenario).run()
     part = Exploration(scenario)
-    assert not part.run(50).complete
+    assert not part.run(15).complete
     part.save(tmp_path / "search")
     found = Exploration.resumed(tmp_path / "search").run()
     assert found.complete

@@ -18,10 +18,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from muster.protocol.events import Mark, Origin
 from muster.protocol.tasks import TaskSet, TaskTable
 
 TIME = 10**12
 OFFSET = 10**15
+COUNT = 3
+"""A group counts the records that it has read (`Liveness.taken`). With one record of its config,
+the count is by so much more than the offset of the newest other one."""
 AS_OLD_MS = 8_000
 AS_FAR_MS = 60_000
 """Moments that are further ahead are equal to each other: no scenario lasts so long."""
@@ -38,12 +42,22 @@ class Shape(NamedTuple):
     Attributes:
         rest: digest of what remains, 16 bytes.
         times: broker times, in the order of the walk.
-        offsets: offsets and sums of them; negative where the value has the negative.
+        offsets: offsets and counts of records; negative where the value has the negative.
+        stamps: broker times that are only compared with each other, the clock among them.
     """
 
     rest: bytes
-    times: tuple[int, ...]
-    offsets: tuple[int, ...]
+    times: tuple[int, ...] = ()
+    offsets: tuple[int, ...] = ()
+    stamps: tuple[int, ...] = ()
+
+
+class _Moments(NamedTuple):
+    """The moments of a value, while it is walked through."""
+
+    times: list[int]
+    offsets: list[int]
+    stamps: list[int]
 
 
 def digest(plain: Any) -> bytes:
@@ -59,10 +73,9 @@ def digest(plain: Any) -> bytes:
 
 def shape_of(value: Any) -> Shape:
     """The shape of a value."""
-    times: list[int] = []
-    offsets: list[int] = []
-    rest = digest(_walk(value, times, offsets))
-    return Shape(rest, tuple(times), tuple(offsets))
+    found = _Moments([], [], [])
+    rest = digest(_walk(value, found))
+    return Shape(rest, *map(tuple, found))
 
 
 @cache
@@ -71,17 +84,17 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in WORDS)
 
 
-def _walk(value: Any, times: list[int], offsets: list[int]) -> Any:
+def _walk(value: Any, found: _Moments) -> Any:
     """A plain value (see `digest`) of a value; its moments are put into the lists."""
     kind = type(value)
     if kind is int:
-        return _number(value, times, offsets)
+        return _number(value, found)
     if value is None or kind in (str, bool, bytes, float):
         return value
     if kind is np.ndarray:
         if value.dtype != np.int64:
             return (value.shape, value.tobytes())
-        return (value.shape, *[_number(n, times, offsets) for n in value.ravel().tolist()])
+        return (value.shape, *[_number(n, found) for n in value.ravel().tolist()])
     if kind is TaskSet:
         return (kind.__name__, repr(value))
     if kind is TaskTable:
@@ -91,36 +104,68 @@ def _walk(value: Any, times: list[int], offsets: list[int]) -> Any:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, np.generic):
-        return _walk(value.item(), times, offsets)
-    return _walk_parts(value, times, offsets)
+        return _walk(value.item(), found)
+    return _walk_parts(value, found)
 
 
-def _walk_parts(value: Any, times: list[int], offsets: list[int]) -> Any:
+def _walk_parts(value: Any, found: _Moments) -> Any:
     """A plain value of a value that consists of others."""
     kind = type(value)
     if isinstance(value, Mapping):
         pairs = sorted(value.items(), key=repr)
-        return tuple([(_walk(k, [], []), _walk(v, times, offsets)) for k, v in pairs])
+        return tuple([(_walk(k, _Moments([], [], [])), _walk(v, found)) for k, v in pairs])
     if isinstance(value, (set, frozenset)):
-        return tuple([_walk(v, times, offsets) for v in sorted(value)])
+        return tuple([_walk(v, found) for v in sorted(value)])
+    if kind is Origin:
+        return _walk_offsets(tuple(value), found)
+    if kind is Mark and 0 < value.taken < OFFSET:  # before the first record of the log
+        value = value._replace(taken=OFFSET + COUNT - 1)
     if isinstance(value, (tuple, list)):
-        return (kind.__name__, *[_walk(v, times, offsets) for v in value])
+        return (kind.__name__, *[_walk(v, found) for v in value])
     if is_dataclass(value):
-        parts = [_walk(getattr(value, name), times, offsets) for name in _names(kind)]
+        parts = [_OTHERWISE.get(name, _walk)(getattr(value, name), found) for name in _names(kind)]
         return (kind.__name__, *parts)
     if hasattr(value, "__dict__"):
         held = sorted(vars(value).items())
-        parts = [(k, _walk(v, times, offsets)) for k, v in held if k not in WORDS]
+        parts = [(k, _walk(v, found)) for k, v in held if k not in WORDS]
         return (kind.__name__, *parts)
     return repr(value)
 
 
-def _number(value: int, times: list[int], offsets: list[int]) -> Any:
+def _walk_offsets(value: Any, found: _Moments) -> Any:
+    """As `_walk`; an offset becomes the count of records up to it."""
+    inner = _Moments(found.times, [], found.stamps)
+    plain = _walk(value, inner)
+    found.offsets.extend([offset + COUNT for offset in inner.offsets])
+    return plain
+
+
+def _walk_stamp(value: Any, found: _Moments) -> Any:
+    """A plain value of a time that is only compared with others."""
+    found.stamps.append(value)
+    return "stamp"
+
+
+def _walk_clock(value: Any, found: _Moments) -> Any:
+    found.stamps.append(value)
+    return _walk(value, found)
+
+
+_OTHERWISE = {
+    "through": _walk_offsets,
+    "joined_ms": _walk_stamp,
+    "generation_ms": _walk_stamp,
+    "clock_ms": _walk_clock,
+}
+"""Fields that are walked through in another way."""
+
+
+def _number(value: int, found: _Moments) -> Any:
     if TIME <= value < 2 * TIME:
-        times.append(value)
+        found.times.append(value)
         return "time"
     if OFFSET <= abs(value) < 2 * OFFSET:
-        offsets.append(value)
+        found.offsets.append(value)
         return "offset"
     return value
 
@@ -131,9 +176,9 @@ class Values:
     def __init__(self, as_old_ms: int = AS_OLD_MS) -> None:
         self._as_old_ms = as_old_ms
         self._values: list[Any] = [None]
-        self._shapes: list[Shape] = [Shape(b"", (), ())]
+        self._shapes: list[Shape] = [Shape(b"")]
         self._numbers: dict[Shape, int] = {self._shapes[0]: 0}
-        self._relative: dict[tuple[int, int, int], bytes] = {}
+        self._relative: dict[tuple[int, int], bytes] = {}
 
     def put(self, value: Any, seen: Callable[[Any], Any] | None = None) -> int:
         """The number of a value; `seen` gives what is compared, if that is not the value."""
@@ -151,22 +196,52 @@ class Values:
     def __len__(self) -> int:
         return len(self._values)
 
-    def relative(self, number: int, now: int, end: int) -> bytes:
-        """A digest that two values share if they are equal but for when they happen."""
+    def relative(self, number: int, now: int) -> bytes:
+        """A digest that two values share if they are equal but for when they happen.
+
+        Counts of records are left out; see `counts`.
+        """
         shape = self._shapes[number]
-        if not shape.times and not shape.offsets:
+        if not shape.times and not shape.stamps:
             return shape.rest
-        place = (number, now, end)
+        place = (number, now)
         known = self._relative.get(place)
         if known is None:
-            since = -self._as_old_ms
-            times = tuple([min(max(at - now, since), AS_FAR_MS) for at in shape.times])
-            offsets = tuple([_behind(at, end) for at in shape.offsets])
-            known = self._relative[place] = digest((shape.rest, times, offsets))
+            ranks = {at: rank for rank, at in enumerate(sorted(set(shape.stamps)))}
+            stamps = tuple([ranks[at] for at in shape.stamps])
+            times = self._since(shape.times, now)
+            known = self._relative[place] = digest((shape.rest, times, stamps))
         return known
 
+    def behind(self, number: int, now: int, end: int) -> bytes:
+        """A digest that two values share if they are equal but for when they happen, exactly."""
+        if number < 0:
+            return digest(number + now)
+        shape = self._shapes[number]
+        times = self._since((*shape.times, *shape.stamps), now)
+        counts = tuple([(max(abs(n) - end, -AS_OLD_OFFSETS), n > 0) for n in shape.offsets])
+        return digest((shape.rest, times, counts))
 
-def _behind(offset: int, end: int) -> int:
-    """How far an offset is behind the end of the log, and with which sign it was written."""
-    behind = max(abs(offset) - end, -AS_OLD_OFFSETS)
-    return behind if offset > 0 else behind - 10_000
+    def _since(self, times: tuple[int, ...], now: int) -> tuple[int, ...]:
+        """How far times are ahead of now."""
+        return tuple([min(max(at - now, -self._as_old_ms), AS_FAR_MS) for at in times])
+
+    def counts(self, number: int) -> tuple[int, ...]:
+        """The counts of records in a value; a negative one was written with its sign."""
+        return self._shapes[number].offsets
+
+
+def ranked(counts: list[int], first: int, end: int) -> tuple[int, ...]:
+    """Counts of records as far as two states can differ in them.
+
+    Code only compares counts. Those that will be made are at least `first`; so of older ones only
+    their order counts.
+
+    Args:
+        counts: all of a state, in a fixed order; negative where the state has the negative.
+        first: the smallest count that can still be made.
+        end: the count of all records that there are.
+    """
+    old = sorted({abs(n) for n in counts if abs(n) < first})
+    ranks = {n: first - len(old) + rank for rank, n in enumerate(old)}
+    return tuple([(ranks.get(abs(n), abs(n)) - end) * 2 + (n > 0) for n in counts])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from exploration.alike import Alike
 from exploration.clocks import MARKER, Clock
 from exploration.coordinator import (
     TOPIC,
@@ -25,7 +26,7 @@ from exploration.laws import Laws
 from exploration.member import GROUP, Outcome, Process
 from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Scenario, World
 from exploration.story import named, said
-from exploration.values import OFFSET, TIME, Values, digest
+from exploration.values import OFFSET, TIME, Values
 
 from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
@@ -45,6 +46,7 @@ class System(Laws):
 
     def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
         super().__init__(scenario, values)
+        self._alike = Alike(self.values, self.members, self.coordinators)
         self._own: dict[tuple[Process, int], list[tuple[str, Outcome]]] = {}
 
     # ------------------------------------------------------------------------------- the states
@@ -52,6 +54,9 @@ class System(Laws):
     def first(self) -> World:
         """All members have sent their join and none is read yet, or the group has settled."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
+        # Else it matters how long ago members joined and the group was placed; see `values.py`.
+        assert settings["initial.rebalance.delay.ms"] == "0"
+        assert "assignment.interval.ms" not in settings
         batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
         processes = tuple(
@@ -93,21 +98,8 @@ class System(Laws):
         return world
 
     def key(self, world: World) -> bytes:
-        """16 bytes that two states share if they are equal but for when they happen."""
-        values, now, end = self.values, world.now, world.end
-        parts = (
-            tuple([values.relative(n, now, end) for n in world.log]),
-            tuple([c.relative(values, now, end) for c in world.running]),
-            values.relative(world.published, now, end),
-            values.relative(world.wake, now, end),
-            max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            tuple([self.members.relative(p, now, end) for p in world.processes]),
-            tuple([values.relative(n, now, end) for n in world.repeats]),
-            tuple([(str(task), *token) for task, *token in world.tokens]),
-            tuple(world.budget),
-            tuple([c.relative(values, now, end) for c in world.clocks]),
-        )
-        return digest(parts)
+        """16 bytes that two states share if no step tells them apart."""
+        return self._alike.key(world)
 
     def _instance(self, name: str) -> str | None:
         return f"i-{name}" if name in self.scenario.static else None
@@ -168,7 +160,7 @@ class System(Laws):
         yield from self._batches(world, place)
         if coordinator.held:
             yield self._publishes_late(world, place)
-        elif place and not is_frozen(place, coordinator) and not coordinator.begins(world.now):
+        elif place and not is_frozen(place, coordinator):  # it has read the later claim
             yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
 
     def _of_nobody(self, world: World) -> Iterator[Step]:
@@ -300,7 +292,7 @@ class System(Laws):
     def _publishes_late(self, world: World, place: int) -> Step:
         coordinator = world.running[place]
         after = self._published(world, coordinator.held)
-        after = _running(after, place, coordinator._replace(held=()))
+        after = running_with(after, place, coordinator._replace(held=()))
         return f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
 
     def _batches(self, world: World, place: int) -> Iterator[Step]:
@@ -501,8 +493,8 @@ class System(Laws):
         after = coordinator._replace(group=batch.group, through=end, begun=0)
         if coordinator.batches > 0:  # superseded: its records reach Kafka later
             late = after._replace(held=batch.records, batches=coordinator.batches - 1)
-            return self._pruned(_running(world, place, late))
-        return self._pruned(self._published(_running(world, place, after), batch.records))
+            return self._pruned(running_with(world, place, late))
+        return self._pruned(self._published(running_with(world, place, after), batch.records))
 
     def _parts(
         self, world: World, coordinator: Coordinator, end: int
@@ -584,7 +576,7 @@ def _clocks_with(world: World, place: int, clock: Clock) -> World:
     return world._replace(clocks=clocks)
 
 
-def _running(world: World, place: int, coordinator: Coordinator) -> World:
+def running_with(world: World, place: int, coordinator: Coordinator) -> World:
     running = (*world.running[:place], coordinator, *world.running[place + 1 :])
     return world._replace(running=running)
 
