@@ -132,25 +132,25 @@ def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float
         while len(ours) < events:
             ours += probe_muster(stage, 2 * (BLOCK // 2))
             theirs += probe_passthrough(stage, BLOCK)
-        found = {
+        figures = {
             "event to assignment, ms": _spread(ours),
             "pass-through, ms": _spread(theirs),
         }
-        found["ratio"] = {
-            name: found["event to assignment, ms"][name] / found["pass-through, ms"][name]
+        figures["ratio"] = {
+            name: figures["event to assignment, ms"][name] / figures["pass-through, ms"][name]
             for name in ("p50", "p99")
         }
         fleets = {"muster": muster_settle_times(stage, rounds)}
         for name, protocol in PROTOCOLS.items():
             fleets[name] = settle_times(stage.address, protocol, MEMBERS, TASKS, rounds)
     for name, (joins, leaves) in fleets.items():
-        found[f"join until settled, s: {name}"] = _spread(joins)
-        found[f"leave until settled, s: {name}"] = _spread(leaves)
+        figures[f"join until settled, s: {name}"] = _spread(joins)
+        figures[f"leave until settled, s: {name}"] = _spread(leaves)
     for what in ("join", "leave"):
-        best = min(found[f"{what} until settled, s: {name}"]["p50"] for name in PROTOCOLS)
-        ours_s = found[f"{what} until settled, s: muster"]["p50"]
-        found[f"{what}: times faster than the better of the two"] = {"p50": best / ours_s}
-    return found
+        best = min(figures[f"{what} until settled, s: {name}"]["p50"] for name in PROTOCOLS)
+        ours_s = figures[f"{what} until settled, s: muster"]["p50"]
+        figures[f"{what}: times faster than the better of the two"] = {"p50": best / ours_s}
+    return figures
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -165,11 +165,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="joins and leaves (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    found = measure(args.events, args.rounds, args.warm_up)
+    by_setup = measure(args.events, args.rounds, args.warm_up)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(by_setup, indent=1))
         return 0
-    for name, figures in found.items():
+    for name, figures in by_setup.items():
         print(f"{name:48}", *(f"{key} {value:9.3f}" for key, value in figures.items()))
     return 0
 
