@@ -62,14 +62,14 @@ def test_only_subscribed_topics():
 @pytest.mark.parametrize("seed", range(examples(60)))
 def test_random_rounds_never_give_twice_and_reach_the_target(seed):
     """Cooperative members that obey own exactly the target after two rounds."""
-    chance = random.Random(seed)
-    names = [f"M{n}" for n in range(chance.randint(1, 6))]
-    tasks = [Task("t", n) for n in range(chance.randint(1, 20))]
+    rng = random.Random(seed)
+    names = [f"M{n}" for n in range(rng.randint(1, 6))]
+    tasks = [Task("t", n) for n in range(rng.randint(1, 20))]
     owned = {name: set[Task]() for name in names}
     for _ in range(6):
         target = {name: set[Task]() for name in names}
         for task in tasks:
-            target[chance.choice(names)].add(task)
+            target[rng.choice(names)].add(task)
         wanted = {name: TaskSet.of(each) for name, each in target.items()}
         for _ in range(2):
             said = [member(n, *map(str, owned[n])) for n in names]

@@ -200,8 +200,8 @@ def test_an_operator_removes_the_governor(protocols, state):
         world.follower("D", protocols=protocols)
     while governor.governor.state is not state:
         world.time.run(10)
-    [seat] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
-    world.group.remove(seat)
+    [governor_id] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
+    world.group.remove(governor_id)
     world.time.run(20_000)
     assert governor.governor.state is State.ENDED
     assert world.all_owned()

@@ -37,10 +37,10 @@ def test_the_output_is_the_documented_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output has every documented key; the standby becomes active, the move has a reason."""
-    found = answer(tmp_path, capsys, PROBLEM)
-    reason = found["moves"][0].pop("reason")
+    printed = answer(tmp_path, capsys, PROBLEM)
+    reason = printed["moves"][0].pop("reason")
     assert reason
-    assert found == {
+    assert printed == {
         "members": {
             "P1": {"active": ["0_0", "0_1"], "standby": [], "learner": [], "revoked": []},
             "P2": {"active": ["0_2", "0_3"], "standby": [], "learner": [], "revoked": []},
@@ -48,10 +48,10 @@ def test_the_output_is_the_documented_one(
         "unassigned": [],
         "followup_ms": None,
         "delay_ms": 0,
-        "moves": found["moves"],
+        "moves": printed["moves"],
         "score": {"moved": 2, "imbalance": 0, "cross_rack": 0, "cost": 0, "cost_lower_bound": 0},
     }
-    assert [(m["task"], m["role"], m["from"], m["to"]) for m in found["moves"]] == [
+    assert [(m["task"], m["role"], m["from"], m["to"]) for m in printed["moves"]] == [
         ("0_2", "active", "P1", "P2"),
         ("0_3", "active", "P1", "P2"),
     ]
@@ -69,9 +69,9 @@ def test_default_assignor_is_high_availability(
     """Without a name the assignor is high-availability: P2 first learns a task that it lacks."""
     unnamed = {key: value for key, value in PROBLEM.items() if key != "assignor"}
     named = {**unnamed, "assignor": "high-availability"}
-    found = answer(tmp_path, capsys, unnamed)
-    assert found == answer(tmp_path, capsys, named)
-    assert found["members"]["P2"]["learner"]
+    printed = answer(tmp_path, capsys, unnamed)
+    assert printed == answer(tmp_path, capsys, named)
+    assert printed["members"]["P2"]["learner"]
 
 
 def test_repeat_adds_the_time_and_changes_nothing_else(
@@ -121,9 +121,9 @@ def test_warnings_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFix
     }
     path.write_text(json.dumps(problem))
     assert main(["assign", str(path)]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["unassigned"] == ["c"]
-    assert told.err.startswith("muster assign: 1 jobs are named by no worker")
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["unassigned"] == ["c"]
+    assert printed.err.startswith("muster assign: 1 jobs are named by no worker")
 
 
 def test_deleted_connectors_are_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,10 +155,10 @@ def test_start_previous_optimises_racks_only(
             {"id": "P3", "rack": "r2", "active": ["0_0"]},
         ],
     }
-    found = answer(tmp_path, capsys, problem)
-    held = {name: member["active"] for name, member in found["members"].items()}
+    printed = answer(tmp_path, capsys, problem)
+    held = {name: member["active"] for name, member in printed["members"].items()}
     assert held == {"P1": ["0_0", "1_0"], "P2": ["1_1"], "P3": ["0_1"]}
-    assert (found["score"]["cost"], found["score"]["cost_lower_bound"]) == (4, 4)
+    assert (printed["score"]["cost"], printed["score"]["cost_lower_bound"]) == (4, 4)
 
 
 def test_start_previous_gives_up_what_may_not_stay(
@@ -178,17 +178,17 @@ def test_start_previous_gives_up_what_may_not_stay(
             {"id": "P3", "active": ["0_1"], "standby": ["0_0"]},
         ],
     }
-    found = answer(tmp_path, capsys, problem)
-    held = {name: (row["active"], row["standby"]) for name, row in found["members"].items()}
+    printed = answer(tmp_path, capsys, problem)
+    held = {name: (row["active"], row["standby"]) for name, row in printed["members"].items()}
     assert held == {
         "P1": (["0_0"], []),
         "P2": (["1_1", "2_0"], []),
         "P3": (["0_1"], ["0_0"]),
     }
-    assert [row["learner"] for row in found["members"].values()] == [[], [], []]
-    told = "P1 does not take it any more; nothing is placed anew"
-    gone = {"task": "1_0", "role": "active", "from": "P1", "to": None, "reason": told}
-    assert (found["unassigned"], found["moves"]) == (["1_0"], [gone])
+    assert [row["learner"] for row in printed["members"].values()] == [[], [], []]
+    reason = "P1 does not take it any more; nothing is placed anew"
+    gone = {"task": "1_0", "role": "active", "from": "P1", "to": None, "reason": reason}
+    assert (printed["unassigned"], printed["moves"]) == (["1_0"], [gone])
 
 
 @pytest.mark.parametrize(
@@ -288,17 +288,17 @@ def test_bad_input_is_one_line_that_names_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     """Bad input gives exit code 2, no output, and one line with the place and the fault."""
-    problem, told = BAD[case]
+    problem, message = BAD[case]
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(problem))
     assert main(["assign", str(path)]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert printed.err.startswith(f"muster assign: {told}")
+    assert printed.err.startswith(f"muster assign: {message}")
 
 
 @pytest.mark.parametrize(
-    ("nonsense", "told"),
+    ("nonsense", "message"),
     [
         (b"", "not JSON"),
         (b'{"tasks": [', "not JSON"),
@@ -311,7 +311,7 @@ def test_bad_input_is_one_line_that_names_the_place(
     ids=["empty", "cut off", "bytes", "brackets", "text", "key twice", "endless number"],
 )
 def test_nonsense_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], nonsense: bytes, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nonsense: bytes, message: str
 ) -> None:
     """Any bytes, megabytes included, give exit code 2 and one short line."""
     path = tmp_path / "problem.json"
@@ -320,7 +320,7 @@ def test_nonsense_is_one_line(
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1
     assert len(printed.err) < 500
-    assert told in printed.err
+    assert message in printed.err
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

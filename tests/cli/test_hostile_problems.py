@@ -178,9 +178,9 @@ def test_a_damaged_problem_is_answered_or_refused_in_one_line(seed: int) -> None
     try:
         answer = solve(parsed(text, "line"))
     except MusterError as error:
-        told = one_line(str(error))
-        assert told.isprintable()
-        assert 10 < len(told) < 3_000
+        message = one_line(str(error))
+        assert message.isprintable()
+        assert 10 < len(message) < 3_000
     else:
         json.dumps(answer, ensure_ascii=False).encode()
 
@@ -270,13 +270,13 @@ def test_what_is_refused_is_one_short_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     """A refused problem gives exit code 2 and one line that names the fault."""
-    text, told = REFUSED[case]
+    text, message = REFUSED[case]
     path = tmp_path / "problem.json"
     path.write_text(text)
     assert main(["assign", str(path) if text else "a\x00b"]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert told in printed.err
+    assert message in printed.err
     assert len(printed.err) < 1_000
 
 
@@ -301,23 +301,23 @@ def test_what_is_refused_of_a_scenario_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     """A refused scenario gives exit code 2 and one line that names the fault."""
-    text, told = SCENARIOS_REFUSED[case]
+    text, message = SCENARIOS_REFUSED[case]
     path = tmp_path / "scenario.json"
     path.write_text(text)
     assert main(["simulate", str(path)]) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert told in printed.err
+    assert message in printed.err
 
 
 def test_an_empty_rack_is_none() -> None:
     """An empty rack means no rack, as an empty `client.rack` does in Kafka."""
     unit = {"subtopology": "0", "partitions": 1, "source_racks": [["r"]]}
-    found = [
+    placements = [
         solve({"tasks": [unit], "members": [{"id": "P", "rack": rack}]}) for rack in ("", None)
     ]
-    assert found[0] == found[1]
-    assert found[0]["score"]["cross_rack"] == 0
+    assert placements[0] == placements[1]
+    assert placements[0]["score"]["cross_rack"] == 0
 
 
 STREAMS = ("high-availability", "sticky", "fallback", "learner")

@@ -119,8 +119,8 @@ class Told:
         at = len(self.tape.items) - len(placed)
         for number, event in enumerate(placed, at):
             self.tape.items[number] = _signed(self.tape.items[number], event, not forged)
-        told = [r for e in placed for r in (refusal(e),) if r] if forged else placed
-        step = advance(self.group, told, coordinator_epoch=self.epoch)
+        counting = [r for e in placed for r in (refusal(e),) if r] if forged else placed
+        step = advance(self.group, counting, coordinator_epoch=self.epoch)
         self.group = step.group
         self.tape.records(step.records, self.now_ms)
         return step.records
@@ -329,8 +329,8 @@ def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFi
     save(str(file), tape.items)
     assert main([*words, "--format", "json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (told,) = [text for line in lines for text in line["differences"]]
-    assert told.startswith("muster.groups-0@5: cause: published something else, here ")
+    (difference,) = [text for line in lines for text in line["differences"]]
+    assert difference.startswith("muster.groups-0@5: cause: published something else, here ")
 
 
 def test_a_bad_file_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,15 +79,17 @@ def test_ex_i2_joins_after_revocations() -> None:
 )
 def test_ex_i3_i4_without_a_long_delay(delay: int, third: object) -> None:
     """A delay of 0 revokes in consecutive rounds; a delay of 1 ms waits exactly 1 ms."""
-    found = rounds(join(0, "w1"), join(1000, "w2"), join(1001, "w3"), tasks=THREE, delay=delay)
-    assert found[:3] == [((3,), (12,), 0), ((0, 2), (0, 6), 0), third]
+    played_rounds = rounds(
+        join(0, "w1"), join(1000, "w2"), join(1001, "w3"), tasks=THREE, delay=delay
+    )
+    assert played_rounds[:3] == [((3,), (12,), 0), ((0, 2), (0, 6), 0), third]
 
 
 def test_ex_i5_leaves_for_good() -> None:
     """Lost work waits the whole delay; a round in between shows the rest of the delay."""
     start = [join(0, "w1"), join(0, "w2")]
-    found = rounds(*start, {"at_ms": 1000, "leave": "w2"}, again(151_000))
-    assert found == [
+    played_rounds = rounds(*start, {"at_ms": 1000, "leave": "w2"}, again(151_000))
+    assert played_rounds == [
         ((1, 1), (4, 4), 0),
         ((1,), (4,), 300_000),
         ((1,), (4,), 150_000),
@@ -98,8 +100,8 @@ def test_ex_i5_leaves_for_good() -> None:
 def test_ex_i6_bounces() -> None:
     """A worker that returns within the delay gets its work at the end, without revocations."""
     start = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}]
-    found = rounds(*start, again(151_000), join(226_000, "w2"))
-    assert found == [
+    played_rounds = rounds(*start, again(151_000), join(226_000, "w2"))
+    assert played_rounds == [
         ((1, 1), (4, 4), 0),
         ((1,), (4,), 300_000),
         ((1,), (4,), 150_000),
@@ -112,16 +114,16 @@ def test_ex_i7_leader_leaves_for_good() -> None:
     """If the assignor's memory is lost, lost work counts as new and is assigned at once."""
     start = [join(0, name) for name in ("w1", "w2", "w3")]
     gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
-    found = rounds(*start, *gone, again(2000))
-    assert found[1:] == [((1, 1), (4, 4), 0), ((1, 1), (4, 4), 0)]
+    played_rounds = rounds(*start, *gone, again(2000))
+    assert played_rounds[1:] == [((1, 1), (4, 4), 0), ((1, 1), (4, 4), 0)]
 
 
 def test_ex_i8_leader_bounces() -> None:
     """The old leader returns as a follower: one round revokes, the next one assigns."""
     start = [join(0, name) for name in ("w1", "w2", "w3")]
     gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
-    found = rounds(*start, *gone, join(2000, "w3"))
-    assert found[2:] == [((0, 1, 1), (0, 3, 3), 0), ((0, 1, 1), (2, 3, 3), 0)]
+    played_rounds = rounds(*start, *gone, join(2000, "w3"))
+    assert played_rounds[2:] == [((0, 1, 1), (0, 3, 3), 0), ((0, 1, 1), (2, 3, 3), 0)]
 
 
 def test_ex_i9_first_assignment_lost() -> None:
@@ -158,22 +160,22 @@ def test_ex_i10_i11_later_assignment_lost(again_ms: int) -> None:
 def test_ex_i12_connector_deleted() -> None:
     """A deleted connector stops in the same round, and nothing else moves."""
     events = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "tasks": TWO}]
-    found = rounds(*events, tasks=THREE)
-    assert found[0] == ((1, 2), (6, 6), 0)
-    assert found[1] == ((1, 1), (4, 4), 0)
+    played_rounds = rounds(*events, tasks=THREE)
+    assert played_rounds[0] == ((1, 2), (6, 6), 0)
+    assert played_rounds[1] == ((1, 1), (4, 4), 0)
 
 
 def test_ex_i13_duplicates() -> None:
     """Jobs that two workers claim stop on both and are assigned in the next round."""
     claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
-    found = rounds(join(0, "w1"), join(1000, "w2", active=claimed))
-    assert found == [((2,), (8,), 0), ((0, 1), (0, 4), 0), ((1, 1), (4, 4), 0)]
+    played_rounds = rounds(join(0, "w1"), join(1000, "w2", active=claimed))
+    assert played_rounds == [((2,), (8,), 0), ((0, 1), (0, 4), 0), ((1, 1), (4, 4), 0)]
 
 
 def test_ex_i18_no_delay() -> None:
     """With a delay of 0 lost work is assigned in the round of the loss."""
-    found = rounds(join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}, delay=0)
-    assert found == [((1, 1), (4, 4), 0), ((2,), (8,), 0)]
+    played_rounds = rounds(join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}, delay=0)
+    assert played_rounds == [((1, 1), (4, 4), 0), ((2,), (8,), 0)]
 
 
 def test_a_crash_ends_by_the_session_timeout() -> None:
@@ -192,13 +194,13 @@ def test_a_crash_ends_by_the_session_timeout() -> None:
 
 def test_connectors_that_are_all_deleted_come_back_at_once() -> None:
     """Jobs of a worker that leaves while no connector exists are not lost: no delay follows."""
-    found = rounds(
+    played_rounds = rounds(
         *(join(0, "w1"), join(0, "w2")),
         {"at_ms": 1_000, "tasks": []},
         {"at_ms": 2_000, "leave": "w2"},
         {"at_ms": 3_000, "tasks": TWO},
     )
-    assert found == [
+    assert played_rounds == [
         ((1, 1), (4, 4), 0),
         ((0, 0), (0, 0), 0),
         ((0,), (0,), 0),
@@ -220,9 +222,9 @@ def test_workers_without_connectors_play_rounds() -> None:
 
 def test_a_delay_counts_from_the_time_of_the_round() -> None:
     """A config between two heartbeats gets exactly the rest of the delay."""
-    found = rounds(
+    played_rounds = rounds(
         *(join(0, "w1"), join(0, "w2")),
         {"at_ms": 1_000, "leave": "w2"},
         {"at_ms": 91_642, "tasks": THREE},
     )
-    assert [delay for *_, delay in found] == [0, 300_000, 300_000 - 90_642, 0]
+    assert [delay for *_, delay in played_rounds] == [0, 300_000, 300_000 - 90_642, 0]

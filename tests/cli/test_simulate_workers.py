@@ -56,48 +56,48 @@ THREE = [join(0, "W1", "A", "A-0"), join(0, "W2", "A-1", "B"), join(0, "W3", "B-
 
 def test_ex_c1_new_members() -> None:
     """Two joins take two rounds; what the first worker keeps never stops."""
-    found = rounds(join(0, "W1"), join(1_000, "W2"), join(1_000, "W3"))
-    assert [g["delay_ms"] for g in found] == [0, 0, 0]
-    assert sizes(found[1]) == ([0, 0, 1], [0, 0, 1])
-    assert len(found[1]["members"]["W1"]["revoked"]) == 3
-    assert set(runs(found[1])["W1"]) <= set(runs(found[2])["W1"])
-    assert sorted(map(len, runs(found[2]).values())) == [1, 2, 2]
+    played_rounds = rounds(join(0, "W1"), join(1_000, "W2"), join(1_000, "W3"))
+    assert [g["delay_ms"] for g in played_rounds] == [0, 0, 0]
+    assert sizes(played_rounds[1]) == ([0, 0, 1], [0, 0, 1])
+    assert len(played_rounds[1]["members"]["W1"]["revoked"]) == 3
+    assert set(runs(played_rounds[1])["W1"]) <= set(runs(played_rounds[2])["W1"])
+    assert sorted(map(len, runs(played_rounds[2]).values())) == [1, 2, 2]
 
 
 def test_ex_c2_worker_leaves() -> None:
     """Nothing moves during the delay; then the lost jobs are balanced for each kind."""
-    found = rounds(*THREE, leave(1_000, "W2"))
-    assert [(g["at_ms"], g["delay_ms"]) for g in found[1:]] == [
+    played_rounds = rounds(*THREE, leave(1_000, "W2"))
+    assert [(g["at_ms"], g["delay_ms"]) for g in played_rounds[1:]] == [
         (1_000, DELAY_MS),
         (1_000 + DELAY_MS, 0),
     ]
-    assert runs(found[1]) == {"W1": ["A", "A-0"], "W3": ["B-0"]}
-    assert runs(found[2]) == {"W1": ["A", "A-0", "A-1"], "W3": ["B", "B-0"]}
+    assert runs(played_rounds[1]) == {"W1": ["A", "A-0"], "W3": ["B-0"]}
+    assert runs(played_rounds[2]) == {"W1": ["A", "A-0", "A-1"], "W3": ["B", "B-0"]}
 
 
 def test_ex_c3_worker_bounces() -> None:
     """A worker that returns empty gets the lost jobs when the delay ends."""
-    found = rounds(*THREE, leave(1_000, "W2"), join(101_000, "W2"))
-    assert [g["delay_ms"] for g in found[1:]] == [DELAY_MS, DELAY_MS - 100_000, 0]
-    assert runs(found[2])["W2"] == []
-    assert runs(found[3]) == {"W1": ["A", "A-0"], "W2": ["A-1", "B"], "W3": ["B-0"]}
+    played_rounds = rounds(*THREE, leave(1_000, "W2"), join(101_000, "W2"))
+    assert [g["delay_ms"] for g in played_rounds[1:]] == [DELAY_MS, DELAY_MS - 100_000, 0]
+    assert runs(played_rounds[2])["W2"] == []
+    assert runs(played_rounds[3]) == {"W1": ["A", "A-0"], "W2": ["A-1", "B"], "W3": ["B-0"]}
 
 
 def test_ex_c4_leader_bounces() -> None:
     """The delay survives the leader: two workers return in turn and share the lost jobs."""
     gone = [leave(1_000, "W2"), join(51_000, "W2"), leave(101_000, "W1"), join(151_000, "W1")]
-    found = rounds(*THREE, *gone)
-    assert [g["delay_ms"] for g in found[-5:]] == [300_000, 250_000, 200_000, 150_000, 0]
-    assert runs(found[-1]) == {"W1": ["A-1", "B"], "W2": ["A", "A-0"], "W3": ["B-0"]}
+    played_rounds = rounds(*THREE, *gone)
+    assert [g["delay_ms"] for g in played_rounds[-5:]] == [300_000, 250_000, 200_000, 150_000, 0]
+    assert runs(played_rounds[-1]) == {"W1": ["A-1", "B"], "W2": ["A", "A-0"], "W3": ["B-0"]}
 
 
 def test_ex_c5_member_leaves_and_returns() -> None:
     """D leaves and returns: nothing moves, and D has its task again after the delay."""
     four = [join(0, name, job) for name, job in (("A", "T"), ("B", "T-0"), ("C", "T-1"))]
     events = [*four, join(0, "D", "T-2"), leave(1_000, "D"), join(11_000, "D")]
-    found = rounds(*events, tasks=[{"connector": "T", "tasks": 3}])
+    played_rounds = rounds(*events, tasks=[{"connector": "T", "tasks": 3}])
     others = {"A": ["T"], "B": ["T-0"], "C": ["T-1"]}
-    assert [runs(g) for g in found] == [
+    assert [runs(g) for g in played_rounds] == [
         {**others, "D": ["T-2"]},
         others,
         {**others, "D": []},
@@ -109,22 +109,22 @@ def test_ex_i14_duplicates_deleted_at_once() -> None:
     """Deleted duplicates stop, the rest is balanced, and then nothing moves."""
     claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
     events = [join(0, "w1"), {"at_ms": 1_000, "tasks": TWO[1:]}, join(1_000, "w2", *claimed)]
-    found = rounds(*events, {"at_ms": 9_000, "rejoin": "w1"}, tasks=TWO)
-    assert [sizes(g) for g in found] == [
+    played_rounds = rounds(*events, {"at_ms": 9_000, "rejoin": "w1"}, tasks=TWO)
+    assert [sizes(g) for g in played_rounds] == [
         ([2], [8]),
         ([0, 1], [0, 2]),
         ([0, 1], [2, 2]),
         ([0, 1], [2, 2]),
     ]
-    assert runs(found[3]) == runs(found[2])
+    assert runs(played_rounds[3]) == runs(played_rounds[2])
 
 
 def test_ex_i15_imbalanced_fill() -> None:
     """New jobs fill loads of 2, 3, 4 and 0 up to 6 each."""
     held = {"a": range(2), "b": range(2, 5), "d": range(5, 9), "e": range(0)}
     events = [join(0, name, *[f"c-{n}" for n in jobs]) for name, jobs in held.items()]
-    found = rounds(*events, tasks=[{"connector": "c", "tasks": 24}])
-    assert [sizes(g)[1] for g in found] == [[6, 6, 6, 6]]
+    played_rounds = rounds(*events, tasks=[{"connector": "c", "tasks": 24}])
+    assert [sizes(g)[1] for g in played_rounds] == [[6, 6, 6, 6]]
 
 
 SIX = [{"connector": f"c{n}", "tasks": 2} for n in range(6)]
@@ -133,20 +133,20 @@ LOST = [*(join(0, f"w{n}") for n in range(3)), leave(1_000, "w1")]
 
 def test_ex_i16_candidates() -> None:
     """Workers that were empty during the delay share the lost work evenly when it ends."""
-    found = rounds(*LOST, join(2_000, "w3"), join(151_000, "w1"), tasks=SIX)
-    assert sizes(found[0]) == ([2, 2, 2], [4, 4, 4])
-    assert [g["delay_ms"] for g in found[1:5]] == [DELAY_MS, 299_000, 150_000, 0]
-    dealt = runs(found[4])
+    played_rounds = rounds(*LOST, join(2_000, "w3"), join(151_000, "w1"), tasks=SIX)
+    assert sizes(played_rounds[0]) == ([2, 2, 2], [4, 4, 4])
+    assert [g["delay_ms"] for g in played_rounds[1:5]] == [DELAY_MS, 299_000, 150_000, 0]
+    dealt = runs(played_rounds[4])
     assert [sum("-" in job for job in dealt[name]) for name in ("w1", "w3")] == [2, 2]
     assert [sum("-" not in job for job in dealt[name]) for name in ("w1", "w3")] == [1, 1]
-    assert sizes(found[-1]) == ([1, 1, 2, 2], [3, 3, 3, 3])
+    assert sizes(played_rounds[-1]) == ([1, 1, 2, 2], [3, 3, 3, 3])
 
 
 def test_ex_i17_bounces_back_but_leaves() -> None:
     """A worker that returned but left again before the delay ends gets nothing."""
-    found = rounds(*LOST, join(151_000, "w1"), leave(152_000, "w1"), tasks=SIX)
-    assert found[-1]["at_ms"] == 1_000 + DELAY_MS
-    assert sizes(found[-1]) == ([3, 3], [6, 6])
+    played_rounds = rounds(*LOST, join(151_000, "w1"), leave(152_000, "w1"), tasks=SIX)
+    assert played_rounds[-1]["at_ms"] == 1_000 + DELAY_MS
+    assert sizes(played_rounds[-1]) == ([3, 3], [6, 6])
 
 
 def test_ex_s0_12_drain() -> None:
@@ -156,14 +156,14 @@ def test_ex_s0_12_drain() -> None:
     events = [join(0, "w1"), join(0, "w2"), *namers]
     gone = [leave(100_000, "w1"), leave(100_000, "w2")]
     tasks = [{"connector": "c1", "tasks": 3}, {"connector": "c2", "tasks": 2}]
-    found = rounds(*events, *gone, tasks=tasks, assignor="static")
+    played_rounds = rounds(*events, *gone, tasks=tasks, assignor="static")
     for n, job in enumerate(jobs, 1):
-        mine = [g for g in found if 10_000 * n <= g["at_ms"] < 10_000 * (n + 1)]
+        mine = [g for g in played_rounds if 10_000 * n <= g["at_ms"] < 10_000 * (n + 1)]
         assert (len(mine), runs(mine[-1])[f"s{n}"]) == (2, [job])
-    drained = next(g for g in reversed(found) if g["at_ms"] < 100_000)
+    drained = next(g for g in reversed(played_rounds) if g["at_ms"] < 100_000)
     namers_run = {f"s{n}": [job] for n, job in enumerate(jobs, 1)}
     assert runs(drained) == {**namers_run, "w1": [], "w2": []}
-    assert runs(found[-1]) == namers_run
+    assert runs(played_rounds[-1]) == namers_run
 
 
 class _Wishes:

@@ -71,14 +71,14 @@ class Fleet:
 
     def lines(self) -> list[dict]:
         """The lines of all logs, in order of time."""
-        found = []
+        printed = []
         for file in self.folder.glob("*.jsonl"):
-            found += [
+            printed += [
                 json.loads(line)
                 for line in file.read_text().splitlines(keepends=True)
                 if line.endswith("\n")
             ]
-        return sorted(found, key=lambda line: line["boottime_ms"])
+        return sorted(printed, key=lambda line: line["boottime_ms"])
 
     def snapshots(self) -> list[GroupSnapshot]:
         """The group's published snapshots, oldest first."""
@@ -104,11 +104,11 @@ class Fleet:
 
     def runs(self) -> dict[str, set[str]]:
         """Worker → the tasks it runs now; "-" has the tasks that no worker runs."""
-        found: dict[str, set[str]] = {}
+        tasks_by_worker: dict[str, set[str]] = {}
         for task, owners in self.owners().items():
             for owner in owners or ["-"]:
-                found.setdefault(owner, set()).add(task)
-        return found
+                tasks_by_worker.setdefault(owner, set()).add(task)
+        return tasks_by_worker
 
     def members(self) -> set[str]:
         """Members of the group in the newest snapshot."""
@@ -234,8 +234,11 @@ def test_new_workers_of_a_group_with_standbys(kafka: Topics, job: Job, tmp_path:
     fleet.configure(num_standby_replicas="1")
 
     def rests() -> bool:
-        found = fleet.snapshots()
-        return bool(found) and (found[-1].state, found[-1].followup_ms) == (GroupState.STABLE, None)
+        snapshots = fleet.snapshots()
+        return bool(snapshots) and (snapshots[-1].state, snapshots[-1].followup_ms) == (
+            GroupState.STABLE,
+            None,
+        )
 
     try:
         for name in ("W1", "W2", "W3"):

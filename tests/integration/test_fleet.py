@@ -261,8 +261,8 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
     kafka.write_raw(TopicKind.MEMBERSHIP, b"beside-garbage", None)
 
     def letters() -> list[Rejected]:
-        found = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
-        return [r for r in found if r.reason == "UNDECODABLE"]
+        dead_letters = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
+        return [r for r in dead_letters if r.reason == "UNDECODABLE"]
 
     def quoted(value: bytes | None) -> bytes:
         return (value or b"")[:QUOTED_VALUE_BYTES]

@@ -85,15 +85,15 @@ class Band:
 
     def held(self) -> dict[str, list[str]]:
         """Member → the tasks it runs now."""
-        found: dict[str, list[str]] = {}
+        tasks_by_worker: dict[str, list[str]] = {}
         for tenure in self.running():
-            found.setdefault(tenure.member, []).append(tenure.task)
-        return found
+            tasks_by_worker.setdefault(tenure.member, []).append(tenure.task)
+        return tasks_by_worker
 
     def running(self) -> set[overlap.Tenure]:
         """The tenures that have not ended."""
-        found = overlap.tenures(overlap.lines(self.folder))
-        return {tenure for tenure in found if tenure.stop_ns == overlap.FOREVER}
+        tenures = overlap.tenures(overlap.lines(self.folder))
+        return {tenure for tenure in tenures if tenure.stop_ns == overlap.FOREVER}
 
     def shared_by(self, *names: str) -> bool:
         """Whether exactly these members run every task once, and evenly."""
@@ -161,7 +161,7 @@ def test_three_languages_share_a_group(band: Band, job: Job) -> None:
     band.leave("python")
     band.await_share("js-2")
     band.leave("js-2")
-    found = overlap.check(band.folder)
-    assert {tenure.member for tenure in found} == {"python", "go", "js", "js-2"}
-    assert all(tenure.stop_ns < overlap.FOREVER for tenure in found)
+    overlaps = overlap.check(band.folder)
+    assert {tenure.member for tenure in overlaps} == {"python", "go", "js", "js-2"}
+    assert all(tenure.stop_ns < overlap.FOREVER for tenure in overlaps)
     assert letters(band.kafka) == []

@@ -47,8 +47,8 @@ class Page:
 
     def get(self, name: str, **labels: str) -> float:
         """A sample with the job's prefix; 0 if there is none."""
-        told = {"prefix": self._prefix, **labels}
-        inner = ",".join(f'{key}="{told[key]}"' for key in sorted(told))
+        all_labels = {"prefix": self._prefix, **labels}
+        inner = ",".join(f'{key}="{all_labels[key]}"' for key in sorted(all_labels))
         return self.values.get(f"muster_{name}{{{inner}}}", 0.0)
 
 
@@ -127,12 +127,14 @@ def test_the_dead_cost_a_session(life: Page) -> None:
 
 def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
     """Every log line is JSON, and each generation has one line with cause and moves."""
-    told: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         json.loads(line) for line in job.log_file.read_text().splitlines()
     ]
-    ours = [each for each in told if each.get("group") == GROUP]
-    found = [(e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"]
-    assert found[:5] == [
+    ours = [each for each in entries if each.get("group") == GROUP]
+    generations = [
+        (e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"
+    ]
+    assert generations[:5] == [
         (1, "W1 joined", 6),
         (2, "W2 joined", 3),
         (3, "W1 expired", 3),
@@ -140,8 +142,8 @@ def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
         (5, "W2 left", 3),
     ]
     # The fleet is killed after the scrape; the coordinator may have noticed it by now.
-    assert found[5:] in ([], [(6, "W3 expired", 0)])
-    assert {"claimed", "running"} <= {each.get("event") for each in told}
+    assert generations[5:] in ([], [(6, "W3 expired", 0)])
+    assert {"claimed", "running"} <= {each.get("event") for each in entries}
 
 
 def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,9 +151,9 @@ def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFi
     kafka = job.topics
     command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     code = main([*command, "--metrics", job.url, "--format", "json"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert ([each for each in found if each["level"] == "fail"], code) == ([], 0)
-    letters = [each["what"] for each in found if each["check"] == "rejected"]
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ([each for each in findings if each["level"] == "fail"], code) == ([], 0)
+    letters = [each["what"] for each in findings if each["check"] == "rejected"]
     assert letters[0].startswith("1 in 10 minutes")
 
 
@@ -216,8 +218,8 @@ def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
         until(is_up, "the target is up", story=lambda: (tmp_path / "log").read_text())
 
         def evaluated() -> list[dict[str, Any]]:
-            found = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
-            return found if all(rule["health"] != "unknown" for rule in found) else []
+            all_rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+            return all_rules if all(rule["health"] != "unknown" for rule in all_rules) else []
 
         rules = until(evaluated, "every rule was looked at")
         assert {rule["health"] for rule in rules} == {"ok"}
@@ -273,8 +275,8 @@ def test_the_canary_is_timed(job: Job, capsys: pytest.CaptureFixture[str]) -> No
     )
     kafka = ["--bootstrap-server", job.topics.address, "--topic-prefix", job.topics.prefix]
     main(["doctor", *kafka])
-    told = capsys.readouterr().out
-    assert "an event of its own was answered in" in told
+    printed = capsys.readouterr().out
+    assert "an event of its own was answered in" in printed
     main(["groups", "list", *kafka])
     assert canary.GROUP not in capsys.readouterr().out
     assert canary.GROUP not in job.get("/metrics")[1]

@@ -36,7 +36,7 @@ def test_membership_events_round_trip(event: object) -> None:
 @given(
     st.one_of(
         wire.configs.map(lambda e: (TopicKind.CONFIG, e)),
-        wire.found.map(lambda e: (TopicKind.CONFIG, e)),
+        wire.topics_found.map(lambda e: (TopicKind.CONFIG, e)),
         wire.lag_reports.map(lambda e: (TopicKind.LAG, e)),
     )
 )

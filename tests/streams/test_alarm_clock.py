@@ -111,8 +111,8 @@ class PatientConsumer:
     def consume(self, count: int, timeout_s: float) -> list[Consumed]:
         """Return the waiting records; with a timeout librdkafka would wait for it to end."""
         assert timeout_s == 0, "waits although there is something to take in"
-        found, self._waiting = self._waiting[:count], self._waiting[count:]
-        return found
+        messages, self._waiting = self._waiting[:count], self._waiting[count:]
+        return messages
 
 
 def test_a_wake_up_is_taken_in_when_it_is_published() -> None:

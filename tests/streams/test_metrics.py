@@ -57,9 +57,9 @@ class Query:
         """The newest report."""
         return self.recentProgress[-1] if self.recentProgress else None
 
-    def report(self, told: object) -> None:
+    def report(self, details: object) -> None:
         """Add the report of a batch."""
-        text = told if isinstance(told, str) else json.dumps(told)
+        text = details if isinstance(details, str) else json.dumps(details)
         done = SimpleNamespace(batchId=self._batches, json=text)
         self.recentProgress = [*self.recentProgress, done][-KEPT:]
         self._batches += 1
@@ -85,11 +85,11 @@ def test_a_report_becomes_values() -> None:
     assert progress.read == {"muster.membership": {0: 5, 1: 9}}
 
 
-@pytest.mark.parametrize("told", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
-def test_no_report_raises(told: str) -> None:
+@pytest.mark.parametrize("details", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
+def test_no_report_raises(details: str) -> None:
     """A report in an unexpected form does not raise."""
     query = Query()
-    query.report(told)
+    query.report(details)
     Progress(Metrics(), health()).look(query)
 
 
@@ -156,8 +156,8 @@ def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
     probe = Health(60, lambda: held[0])
     query, progress = Query(), Progress(Metrics(), probe)
 
-    def report(told: object) -> None:
-        query.report(told)
+    def report(details: object) -> None:
+        query.report(details)
         progress.look(query)
 
     assert probe.ready() == Answer(False, "starting")
