@@ -57,51 +57,50 @@ def test_ex_l1_scale_up_two_joins() -> None:
     at_first = played(*both)
     assert shape(at_first[1]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
     first, second = learns(at_first[2], "S4"), learns(at_first[2], "S5")
+    assert {first, second} & {"0_0", "0_1"}
+    assert {first, second} & {"0_2", "0_3"}
     records = played(*both, ready(3_000, "S4", first), ready(4_000, "S5", second))
-    assert shape(records[2]) == {
-        "S1": (2, 0),
-        "S2": (2, 0),
-        "S3": (1, 0),
-        "S4": (0, 1),
-        "S5": (0, 1),
-    }
-    assert shape(records[3]) == {
-        "S1": (1, 0),
-        "S2": (2, 0),
-        "S3": (1, 0),
-        "S4": (1, 0),
-        "S5": (0, 1),
-    }
+    assert shape(records[2]) == {**shape(at_first[1]), "S5": (0, 1)}
+    assert shape(records[3]) == {**shape(records[2]), "S1": (1, 0), "S4": (1, 0)}
     assert shape(records[4]) == {f"S{n}": (1, 0) for n in range(1, 6)}
     assert records[3]["cause"] == f"learner of {first} on S4 ready"
+    assert records[3]["members"]["S4"]["active"] == [first]
 
 
 def test_ex_l2_scale_up_from_an_empty_group() -> None:
-    """The first member runs all; the next two learn their shares."""
-    records = played(join(0, "S1"), join(1_000, "S2"), join(1_000, "S3"))
-    assert shape(records[0]) == {"S1": (5, 0)}
-    loads = sorted(learning for _, learning in shape(records[1]).values())
-    assert loads == [0, 1, 2]
+    """The first member runs all; the next two learn their shares, then run them."""
+    joins = [join(0, "S1"), join(1_000, "S2"), join(1_000, "S3")]
+    first, second = played(*joins)
+    assert shape(first) == {"S1": (5, 0)}
+    assert sorted(shape(second).values()) == [(0, 1), (0, 2), (5, 0)]
+    learned = {name: second["members"][name]["learner"] for name in ("S2", "S3")}
+    caught_up = [ready(2_000, name, task) for name, tasks in learned.items() for task in tasks]
+    assert sorted(shape(played(*joins, *caught_up)[-1]).values()) == [(1, 0), (2, 0), (2, 0)]
 
 
 def test_ex_l3_scale_down() -> None:
     """A draining member keeps a task until another has learned it, and ends empty."""
     drain = {"at_ms": 1_000, "drain": "S2"}
     records = played(*START, drain)
-    assert shape(records[1])["S2"] == (2, 0)
+    assert shape(records[1]) == {"S1": (2, 1), "S2": (2, 0), "S3": (1, 1)}
     learning = {m: learns(records[1], m) for m in ("S1", "S3")}
     assert sorted(learning.values()) == ["0_2", "0_3"]
     records = played(
         *START, drain, ready(2_000, "S3", learning["S3"]), ready(3_000, "S1", learning["S1"])
     )
-    assert [shape(g)["S2"] for g in records[1:]] == [(2, 0), (1, 0), (0, 0)]
+    assert shape(records[2]) == {"S1": (2, 1), "S2": (1, 0), "S3": (2, 0)}
+    assert shape(records[3]) == {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)}
 
 
 def test_ex_l3c_scale_down_timeout() -> None:
     """After `scale.down.timeout.ms` learners take over, ready or not."""
-    records = played(*START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000)
-    assert (records[-1]["at_ms"], shape(records[-1])["S2"]) == (6_000, (0, 0))
-    assert records[-1]["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
+    _, drained, *_, last = played(
+        *START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000
+    )
+    assert (last["at_ms"], shape(last)) == (6_000, {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)})
+    for name in ("S1", "S3"):
+        assert learns(drained, name) in last["members"][name]["active"]
+    assert last["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
 
 
 def test_ex_l4_leader_crash_during_scaling() -> None:
