@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
-from muster.protocol.accepted import LONG_MAX
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.tasks import IntArray
 
 Longs = NDArray[np.int64]

@@ -20,13 +20,13 @@ import numpy as np
 from muster.assignor.availability import without_overtaken
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.reason_texts import explained
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.sticky import Sticky, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.racks import AVAILABILITY
-from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 
 

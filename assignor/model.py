@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.kinds import Kinds, kinds
+from muster.assignor.member_kinds import Kinds, kinds
 from muster.protocol.ids import Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable

@@ -29,8 +29,8 @@ from pyroaring import BitMap
 
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Heartbeat
-from muster.protocol.heartbeats import heartbeats
-from muster.protocol.owners import decode_owners, encode_owners
+from muster.protocol.heartbeat_columns import heartbeats
+from muster.protocol.owner_vectors import decode_owners, encode_owners
 from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, MemberEntry
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable

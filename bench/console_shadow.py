@@ -20,7 +20,7 @@ from confluent_kafka.admin import NewTopic
 from governed import PARTITIONS, TOPIC, Crowd
 from stage import Stage, cpu_s
 
-from muster.broker.kafka import free_port
+from muster.broker.embedded_kafka import free_port
 
 START_S, SPAN_S = 10.0, 30.0
 

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer
 from machines import Crowd
 from stage import Coordinator, Stage, cpu_s
 
-from muster.broker.kafka import free_port
+from muster.broker.embedded_kafka import free_port
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import parse_settings

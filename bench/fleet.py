@@ -40,7 +40,7 @@ from meters import Meters, rates
 from probe import GROUP as PROBED
 from stage import Stage, configure, quantile
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings

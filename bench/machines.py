@@ -26,8 +26,8 @@ from muster.protocol.errors import UnknownDictionary
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.keys import key_of
-from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone
+from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
 from muster.worker.boottime import boottime_ms
 from muster.worker.dictionary import Dictionaries, find_names

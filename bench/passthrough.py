@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from muster.streams import sink, spark_session
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:

@@ -16,8 +16,8 @@ import psutil
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from muster.broker.kafka import EmbeddedKafka, free_port
-from muster.broker.tether import Tethered
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from stage import Stage, configure, cpu_s
 
 from muster import Worker
-from muster.broker.kafka import HOST, free_port
+from muster.broker.embedded_kafka import HOST, free_port
 
 GROUP, EACH, TASKS_EACH = "fleet", 50, 10
 LISTENERS = {

@@ -14,7 +14,7 @@ import numpy as np
 from muster import plugins
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
-from muster.assignor.ignored import ignored_pins, ignored_settings
+from muster.assignor.ignored_settings import ignored_pins, ignored_settings
 from muster.assignor.model import Assignor, Placement
 from muster.assignor.score import score
 from muster.documents.group_config import Change, merged

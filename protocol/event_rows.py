@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.protocol import found_rows, rows
+from muster.protocol import rows, source_rows
 from muster.protocol.covers import HEARD_MAX, cover_from, cover_row
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
@@ -164,7 +164,7 @@ def config_row(event: GroupConfig) -> Row:
     return rows.with_extras(
         {"assignor": event.assignor, "settings": settings},
         rows.tasks_row(event.tasks),
-        found_rows.sources_row(event.sources),
+        source_rows.sources_row(event.sources),
     )
 
 
@@ -179,7 +179,7 @@ def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
         assignor=assignor,
         settings=rows.settings_from(row["settings"], assignor),
         tasks=tasks,
-        sources=found_rows.sources_from(row["extras"]),
+        sources=source_rows.sources_from(row["extras"]),
         origin=origin,
     )
 
@@ -203,7 +203,9 @@ def found_from(group: GroupId, row: Row, origin: Origin) -> TopicsFound:
     """What was found, from its row, checked."""
     units = rows.tasks_from(row)
     rows.check_unit_names(units)
-    return TopicsFound(group=group, found=found_rows.found_from(row["found"], units), origin=origin)
+    return TopicsFound(
+        group=group, found=source_rows.found_from(row["found"], units), origin=origin
+    )
 
 
 def tick_row(event: Tick) -> Row:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from muster.protocol import rows
+from muster.protocol.agreement import agreement_from, agreement_row
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Origin
 from muster.protocol.framing import Row
@@ -116,13 +117,19 @@ def dictionary_from(key: Key, row: Row) -> Dictionary:
 def wake_up_row(record: WakeUp) -> Row:
     """The Avro row of a wake-up."""
     own = {"at_ms": record.at_ms}
-    return rows.with_extras(own, rows.mark_row(record.published), rows.apart_row(record.apart))
+    extras = (rows.mark_row(record.published), rows.apart_row(record.apart))
+    return rows.with_extras(own, *extras, agreement_row(record.agreement))
 
 
 def wake_up_from(key: Key, row: Row) -> WakeUp:
     """A wake-up from its row, checked."""
-    published, apart = rows.mark_from(row), rows.apart_from(row)
-    return WakeUp(group=key.group, at_ms=row["at_ms"], published=published, apart=apart)
+    return WakeUp(
+        group=key.group,
+        at_ms=row["at_ms"],
+        published=rows.mark_from(row),
+        apart=rows.apart_from(row),
+        agreement=agreement_from(row),
+    )
 
 
 def rejected_row(record: Rejected) -> Row:

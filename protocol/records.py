@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.protocol.agreement import Agreement
 from muster.protocol.events import Mark, Origin, Profile
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
@@ -352,12 +353,14 @@ class WakeUp:
             group's inputs up to this mark. The tick repeats the mark, which proves that the tick
             was written later.
         apart: whether members of the group heartbeat apart, so that its ticks need a cover.
+        agreement: the heartbeats with which the tick may wait; None = it may not.
     """
 
     group: GroupId
     at_ms: int | None
     published: Mark | None = None
     apart: bool = False
+    agreement: Agreement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from muster.protocol.accepted import (
+from muster.protocol.errors import ConfigError
+from muster.protocol.setting_values import (
     INT_MAX,
     LONG_MAX,
     Accepted,
@@ -24,7 +25,6 @@ from muster.protocol.accepted import (
     tag_keys,
     truth,
 )
-from muster.protocol.errors import ConfigError
 
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""

@@ -1,8 +1,8 @@
 """Avro row of a group's snapshot.
 
 Tasks and settings are as in a config. Members are columns of numbers; fields that many of them
-share (rack, tags, protocols) are written once as a profile. Task vectors are written by `vectors`,
-the held tasks as their difference from the target.
+share (rack, tags, protocols) are written once as a profile. `snapshot_vectors` writes the task
+vectors, and the held tasks as their difference from the target.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol import found_rows, rows
-from muster.protocol.accepted import LONG_MAX
+from muster.protocol import rows, source_rows
 from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import PROFILE
 from muster.protocol.framing import Row
 from muster.protocol.ids import Role
 from muster.protocol.keys import Key
-from muster.protocol.owners import decode_owners, encode_owners
+from muster.protocol.owner_vectors import decode_owners, encode_owners
 from muster.protocol.records import (
     GroupSnapshot,
     GroupState,
@@ -33,8 +32,8 @@ from muster.protocol.records import (
     Move,
     Quarantine,
 )
-from muster.protocol.tasks import IntArray, TaskTable
-from muster.protocol.vectors import (
+from muster.protocol.setting_values import LONG_MAX
+from muster.protocol.snapshot_vectors import (
     decode_flags,
     decode_pairs,
     decode_vector,
@@ -42,6 +41,7 @@ from muster.protocol.vectors import (
     encode_pairs,
     encode_vector,
 )
+from muster.protocol.tasks import IntArray, TaskTable
 
 _Array = TypeVar("_Array")
 MOVES_BYTES_MAX = 16 << 20
@@ -98,7 +98,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         _ready_row(snapshot, count),
         _drains_row(snapshot.drains),
         _quarantine_row(snapshot.quarantine),
-        found_rows.group_found_row(snapshot.sources, snapshot.found),
+        source_rows.group_found_row(snapshot.sources, snapshot.found),
         _apart_row(snapshot),
     )
     lags = snapshot.lags
@@ -117,7 +117,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
 def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
     """A snapshot from its row, checked."""
     tasks = rows.tasks_from(row)
-    sources = found_rows.sources_from(row["extras"])
+    sources = source_rows.sources_from(row["extras"])
     members = _members_from(row["members"], row["profiles"])
     return GroupSnapshot(
         group=key.group,
@@ -132,7 +132,7 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
         sources=sources,
-        found=found_rows.group_found_from(row["extras"], sources, tasks),
+        found=source_rows.group_found_from(row["extras"], sources, tasks),
         **{name: row[name] for name in _PLAIN},
         **_arrays_from(row, len(TaskTable(tasks))),
     )

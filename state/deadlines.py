@@ -25,18 +25,33 @@ record behind that tick in the log is younger than the demands before the mark.
 
 from __future__ import annotations
 
+import numpy as np
+
+from muster.protocol.agreement import Agreement, checksum
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.protocol.settings import Settings
 from muster.state import causes, deafness, fencing, membership, recovery
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
-from muster.state.liveness import AGREED, APART, DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
+from muster.state.liveness import (
+    AGREED,
+    APART,
+    DEAF,
+    FENCED,
+    MUTE,
+    NEVER,
+    OFFERED,
+    REFUSED,
+    UNREAD,
+)
 
 PAUSES = 12
 """Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
+QUIET_MS = 600_000
+"""A group whose members all go on as agreed gets a tick so often."""
 LONG_AGO = 0
 """A wake-up time that has passed, so that another one is published."""
 
@@ -89,12 +104,12 @@ def prove(draft: Draft, tick: Tick) -> None:
     recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.publishes_again = True
-        draft.sessions.wake_ms = LONG_AGO
+        use_up(draft)
         return
     if tick.published == draft.sessions.published_mark and draft.sessions.is_apart:
         # The clock writes such ticks a little early, in company. One has served its wake-up, which
         # would otherwise stand, and bring a second tick.
-        draft.sessions.wake_ms = LONG_AGO
+        use_up(draft)
     # The demands of this batch are not published yet.
     before = min(tick.published.taken, draft.group.sessions.taken)
     for slot in draft.sessions.demands_without_deadline(before):
@@ -104,7 +119,13 @@ def prove(draft: Draft, tick: Tick) -> None:
             patience_ms = int(draft.sessions.timeout_ms[slot])
         elif draft.sessions.flags[slot] & UNREAD:
             patience_ms = max(patience_ms, int(draft.sessions.timeout_ms[slot]))
-        draft.sessions.set_response_deadline(slot, patience_ms)
+        draft.sessions.set_response_deadline(slot, patience_ms, step_ms(draft))
+
+
+def use_up(draft: Draft) -> None:
+    """Have another wake-up published after this batch."""
+    draft.sessions.wake_ms = LONG_AGO
+    draft.sessions.agreement = None
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -254,14 +275,60 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     old_ms = sessions.wake_ms
     written = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
     enough = written == sessions.published_mark or not _would_prove(draft, written)
-    fits = old_ms is not None and wanted_ms is not None and sessions.clock_ms < old_ms <= wanted_ms
-    if enough and (fits or wanted_ms == old_ms):
+    agreement = None if wanted_ms is None else _agreement(draft, wanted_ms)
+    if sessions.agreement is not None:
+        fits = _may_go_on_waiting(draft, agreement)
+    elif old_ms is None or wanted_ms is None:
+        fits = wanted_ms == old_ms
+    else:
+        fits = wanted_ms == old_ms or sessions.clock_ms < old_ms <= wanted_ms
+    if enough and fits:
         return []
+    if not sessions.is_listened_to(draft.settings.session_timeout_ms):
+        agreement = None
     sessions.wake_ms = wanted_ms
+    sessions.agreement = agreement
     sessions.published_mark = written
     published = None if wanted_ms is None else written
     apart = wanted_ms is not None and sessions.is_apart
-    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published, apart=apart)]
+    return [
+        WakeUp(
+            group=draft.id, at_ms=wanted_ms, published=published, apart=apart, agreement=agreement
+        )
+    ]
+
+
+def _agreement(draft: Draft, wanted_ms: int) -> Agreement | None:
+    """The heartbeats with which the group needs no tick at `wanted_ms`; None = it needs one.
+
+    Only where each member heartbeats apart, its newest heartbeat was right, and the coordinator
+    waits for none of them.
+    """
+    sessions, roster = draft.sessions, draft.roster
+    flags = sessions.flags[sessions.timeout_ms > 0]
+    if not roster or (flags != np.uint16(APART | OFFERED | AGREED)).any():
+        return None
+    if sessions.response_due.any():
+        return None
+    other_ms = next_ms(draft)
+    until_ms = min(sessions.clock_ms + QUIET_MS, NEVER if other_ms is None else other_ms)
+    if until_ms <= wanted_ms:
+        return None
+    slots = [*roster.slots]
+    members = [draft.member(slot).id for slot in slots]
+    expected = checksum(members, sessions.digest[slots])
+    return Agreement(until_ms, step_of(draft.settings), len(members), expected)
+
+
+def _may_go_on_waiting(draft: Draft, agreement: Agreement | None) -> bool:
+    """Whether the published agreement is still true."""
+    old = draft.sessions.agreement
+    return (
+        old is not None
+        and agreement is not None
+        and old[1:] == agreement[1:]
+        and draft.sessions.clock_ms < old.until_ms <= agreement.until_ms
+    )
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from muster.protocol.events import GroupConfig, TopicsFound
 from muster.protocol.sources import Found, declared, fitting, together
 from muster.protocol.tasks import Subtopology, TaskTable, Unit
-from muster.state import config
+from muster.state import config_events
 from muster.state.draft import Draft
 
 _LISTED_MAX = 3
@@ -41,14 +41,14 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found: tuple[Found, ...]) -> N
     changes = _changes(before, after)
     if _sizes(table.units) == _sizes(draft.table.units):
         # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
-        config.reweigh(draft, table)
+        config_events.reweigh(draft, table)
         for text in changes or ["tasks declared anew"]:
             (draft.possible_causes if changes else draft.causes).add(text)
         return
     is_all_explained = _sizes(_rest(table.units, after)) == _sizes(_rest(draft.table.units, before))
     for text in changes:
         draft.causes.add(text)
-    config.declare(draft, table, explained=bool(changes) and is_all_explained)
+    config_events.declare(draft, table, explained=bool(changes) and is_all_explained)
 
 
 def _units(found: Sequence[Found]) -> dict[str, Subtopology]:

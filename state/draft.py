@@ -30,12 +30,12 @@ from muster.protocol.records import (
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
+from muster.state.assignor_outcome import Aside
 from muster.state.causes import Causes
-from muster.state.departed import Departed
+from muster.state.departed_members import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
 from muster.state.liveness import ASKED
-from muster.state.outcome import Aside
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -354,7 +354,7 @@ class Draft:
         """bool[K]: whether tasks of these holders, `NO_MEMBER` among them, count as free."""
         free: BoolArray = holders == NO_MEMBER
         for place in np.flatnonzero(~free).tolist():
-            # Not by `columns`: to renew them for each of thousands of joins would cost more.
+            # Not by `member_columns`: to renew them for each of thousands of joins would cost more.
             member = self.roster.by_slot[holders[place]]
             free[place] = member is not None and member.away  # None: it left just now
         return free

@@ -10,10 +10,10 @@ undone. A deleted group keeps no drains.
 
 from __future__ import annotations
 
-from muster.protocol.accepted import LONG_MAX
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain
 from muster.protocol.records import KeptDrain
+from muster.protocol.setting_values import LONG_MAX
 from muster.state import causes
 from muster.state.causes import count_of
 from muster.state.draft import Draft

@@ -22,9 +22,9 @@ from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, Member
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state import digests, outcome
+from muster.state import assignor_outcome, digests
+from muster.state.assignor_outcome import Outcome
 from muster.state.liveness import MUTE, Liveness
-from muster.state.outcome import Outcome
 from muster.state.ownership import (
     COPY_ROLES,
     NO_MEMBER,
@@ -58,7 +58,7 @@ class Target:
         moves: the tasks that change owner, with reasons.
         memory: what the assignor wants to see at the next placement.
         again: the assignor wants another round when all releases are acknowledged (Connect).
-        deferred: an outcome which the next batch applies (`outcome.py`).
+        deferred: an outcome which the next batch applies (`assignor_outcome.py`).
         asked_ms: group clock when a placement was asked for that is computed aside, and not
             applied yet; None = there is none.
         is_overtaken: causes for another generation came since then; the batch after the one that
@@ -191,7 +191,7 @@ class Group:
         )
         group = _of_record(record, sessions, recovery)
         group.target.again = rest["again"]
-        group.target.deferred = outcome.from_json(rest.get("kept"))
+        group.target.deferred = assignor_outcome.from_json(rest.get("kept"))
         group.target.asked_ms = rest.get("asked")
         group.target.is_overtaken = rest.get("overtaken", False)
         group.timers.drain_until_ms = dict(rest["drain"])
@@ -251,7 +251,7 @@ class Group:
             "drain": sorted(self.timers.drain_until_ms.items()),
             "duplicate": self.owned.duplicate.tolist(),
             "floor": self.recovery.floor,
-            "kept": outcome.to_json(self.target.deferred),
+            "kept": assignor_outcome.to_json(self.target.deferred),
             "orphans": self.owned.orphans,
             "since": self.recovery.since_epoch,
             "wary": self.recovery.unverified_until_ms,

@@ -29,6 +29,7 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.protocol.agreement import Agreement
 from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
@@ -57,11 +58,15 @@ BROKERS_DIFFER_MS = 1_000
 NO_MARK = Mark(-1, 0)
 """The mark before any wake-up."""
 
-_VERSION = 3
-_HEADER = Struct("<BqqqqqIqqq")
-"""Version, clocks, wake-up and its mark, number of slots, the last three of `Liveness`' times."""
-_OLD_VERSION = 2
-_OLD_HEADER = Struct("<BqqqqqI")
+NO_AGREEMENT = Agreement(0, 0, 0, 0)
+"""Stored in place of an agreement that does not exist."""
+
+_VERSION = 4
+_HEADER = Struct("<BqqqqqIqqqqIIQ")
+"""Version, clocks, wake-up and its mark, number of slots, the last three of `Liveness`' times, and
+the agreement of the wake-up."""
+_HEADERS = {4: _HEADER, 3: Struct("<BqqqqqIqqq"), 2: Struct("<BqqqqqI")}
+"""Version → its header. From version 3 on the arrays are deflated."""
 _SLOT_BYTES = 35
 _FIELDS = (
     *("last_ms", "timeout_ms", "response_due", "digest"),
@@ -87,6 +92,7 @@ class Liveness:
         listened_ms: group clock at the newest tick with a cover; 0 = there was none.
         wake_ms: time of the published wake-up, None = none.
         published_mark: the mark of the published wake-up.
+        agreement: the heartbeats with which the published wake-up lets the clock wait.
         through: (topic, partition) → newest offset read.
         last_ms: session time of the last sign of life.
         timeout_ms: session timeout in force; 0 = the slot is free.
@@ -108,6 +114,7 @@ class Liveness:
     listened_ms: int
     wake_ms: int | None
     published_mark: Mark
+    agreement: Agreement | None
     through: Mapping[tuple[str, int], int]
     last_ms: NDArray[np.int64]
     timeout_ms: NDArray[np.int64]
@@ -123,7 +130,7 @@ class Liveness:
     def new(cls, slots: int = 0) -> Liveness:
         """A liveness without members and with the clocks at 0."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, 0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, 0, 0, 0, None, NO_MARK, None, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -181,7 +188,9 @@ class Liveness:
         return bool(np.bitwise_or.reduce(self.flags) & APART)
 
     def is_listened_to(self, timeout_ms: int) -> bool:
-        """Whether a clock has listened within two sessions of this length."""
+        """Whether a clock has listened within two sessions of this length, or may wait."""
+        if self.agreement is not None and self.clock_ms < self.agreement.until_ms:
+            return True
         return self.listened_ms > max(self.clock_ms - 2 * timeout_ms, 0)
 
     @property
@@ -294,9 +303,13 @@ class Liveness:
         self.response_due[slot] = 0
         self._earliest_ms = None
 
-    def set_response_deadline(self, slot: int, patience_ms: int) -> None:
-        """Start a member's time: it has `patience_ms` of session time from now."""
-        self.response_due[slot] = self.sign_ms + patience_ms
+    def set_response_deadline(self, slot: int, patience_ms: int, step_ms: int) -> None:
+        """Start a member's time: it has `patience_ms` of session time from now.
+
+        Covers may be behind for minutes, but the next one counts for `step_ms` at most.
+        """
+        now_ms = min(self.sign_ms, self.session_ms + step_ms + BROKERS_DIFFER_MS)
+        self.response_due[slot] = now_ms + patience_ms
         self._earliest_ms = None
 
     def demands_without_deadline(self, taken: int) -> list[int]:
@@ -363,6 +376,7 @@ class Liveness:
                 self.covered_ms,
                 self.claimed_ms,
                 self.listened_ms,
+                *(self.agreement or NO_AGREEMENT),
             )
         ]
         lines = [f"{t}\t{p}\t{o}" for (t, p), o in sorted(self.through.items())]
@@ -383,11 +397,13 @@ class Liveness:
         Raises:
             ValueError: the bytes are not a liveness of a version that can be read.
         """
-        header = {_VERSION: _HEADER, _OLD_VERSION: _OLD_HEADER}.get(data[0] if data else 0)
+        version = data[0] if data else 0
+        header = _HEADERS.get(version)
         if header is None or len(data) < header.size + 4:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
         _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *more = header.unpack_from(data)
-        covered_ms, claimed_ms, listened_ms = more or (clock_ms, 0, 0)
+        covered_ms, claimed_ms, listened_ms = more[:3] or (clock_ms, 0, 0)
+        agreement = Agreement(*(more[3:] or NO_AGREEMENT))
         place = header.size + 4
         end = place + int.from_bytes(data[place - 4 : place], "little")
         through = {}
@@ -395,7 +411,8 @@ class Liveness:
             topic, partition, offset = line.split("\t")
             through[topic, int(partition)] = int(offset)
         arrays, at, stored = data, end, tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
-        if header is _HEADER:
+        is_deflated = version >= 3
+        if is_deflated:
             arrays, end = _inflated(data, end, slots)
             at, stored = 0, _STORED
         wake = None if wake_ms < 0 else wake_ms
@@ -407,17 +424,19 @@ class Liveness:
             read = np.frombuffer(arrays, width, slots, at)
             setattr(liveness, name, read.astype(getattr(liveness, name).dtype))
             at += slots * width.itemsize
-        if header is _HEADER:
+        if is_deflated:
             liveness.last_ms = session_ms - liveness.last_ms
         clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
         clocks |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
-        liveness = replace(liveness, **clocks, wake_ms=wake, published_mark=mark, through=through)
-        return liveness, end if header is _HEADER else at
+        clocks["wake_ms"] = wake
+        liveness = replace(liveness, **clocks, published_mark=mark, through=through)
+        liveness.agreement = agreement if agreement.members else None
+        return liveness, end if is_deflated else at
 
 
 def _inflated(data: bytes, at: int, slots: int) -> tuple[bytes, int]:
-    """The arrays of version 3, and the offset behind them."""
+    """The deflated arrays, and the offset behind them."""
     try:
         return inflate(data, at, slots * _SLOT_BYTES)
     except DecodeError as error:

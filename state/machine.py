@@ -36,13 +36,13 @@ from muster.protocol.events import (
 from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
     causes,
-    config,
+    config_events,
     deadlines,
     deletion,
     discovery,
     drains,
     fencing,
-    hearing,
+    heartbeats,
     lag,
     member_records,
     membership,
@@ -51,10 +51,10 @@ from muster.state import (
     recovery,
     reports,
 )
+from muster.state.assignor_outcome import Aside
 from muster.state.draft import Draft, Lookup
 from muster.state.group import Group, places
 from muster.state.liveness import BROKERS_DIFFER_MS
-from muster.state.outcome import Aside
 from muster.state.printable import cut
 
 CAUSE_CHARS_MAX = 2_000
@@ -171,7 +171,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         recovery.raise_floor(draft)
         match event:
             case GroupConfig():
-                config.configure(draft, event)
+                config_events.configure(draft, event)
             case TopicsFound():
                 discovery.take(draft, event)
             case GroupDeleted():
@@ -182,7 +182,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
                 fencing.note_refused(draft, event.member)
             case _:
                 if isinstance(event, Tick):
-                    hearing.take(draft, event)
+                    heartbeats.take(draft, event)
                 deadlines.move_to(draft, event.origin.at_ms)
                 _absorb_member_event(draft, event)
     _beat(draft, run)
@@ -200,7 +200,7 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
             drains.order(draft, event)
         case Tick():
             deadlines.prove(draft, event)
-            hearing.tell(draft, event)
+            heartbeats.tell(draft, event)
         case _:
             assert_never(event)
 
@@ -256,7 +256,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
         return
     epochs = np.fromiter((b.epoch for b in run), dtype=np.int64, count=len(run))
     digests = np.fromiter((b.digest for b in run), dtype=np.uint64, count=len(run))
-    hearing.beat(draft, slots, epochs, digests, session)
+    heartbeats.beat(draft, slots, epochs, digests, session)
 
 
 def _settle(draft: Draft) -> None:

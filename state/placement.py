@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.assignor import check
 from muster.assignor.errors import AssignorError
-from muster.assignor.ignored import ignored_pins
+from muster.assignor.ignored_settings import ignored_pins
 from muster.assignor.model import GroupView, Pairs, Reason, group_view
 from muster.assignor.model import Lags as ViewLags
 from muster.assignor.registry import BUILT_IN
@@ -29,13 +29,13 @@ from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
 from muster.protocol.taskset import units_of_table, units_version
-from muster.state import causes, config, deadlines, lag, recovery
+from muster.state import causes, config_events, deadlines, lag, recovery
+from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
-from muster.state.columns import seated
 from muster.state.draft import Draft
 from muster.state.group import places
 from muster.state.liveness import DEAF, FENCED
-from muster.state.outcome import Answer, Aside, Failure, Outcome
+from muster.state.member_columns import seated
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
 
@@ -87,7 +87,7 @@ def _ask_aside(draft: Draft, aside: Aside) -> None:
     target = draft.target
     if target.asked_ms is None:
         target.asked_ms, target.is_overtaken = draft.sessions.clock_ms, False
-    read = config.offset_of(draft.sessions.through)
+    read = config_events.offset_of(draft.sessions.through)
     tasks = units_version(units_of_table(draft.table))
     question = (str(draft.id), draft.generation, target.asked_ms, read, tasks)
     outcome = aside(question, lambda: _ask_assignor(draft))
@@ -257,7 +257,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         protocols=seated(columns.protocols, seats),
         also_active=_pairs(draft.owned.duplicate, index),
         config_offsets=columns.config_offset[seats],
-        config_offset=config.offset_of(draft.sessions.through),
+        config_offset=config_events.offset_of(draft.sessions.through),
         now_ms=draft.sessions.clock_ms,
         memory=draft.target.memory,
         whole_generation=not (draft.sessions.misses[seats] > 0).any(),

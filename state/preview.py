@@ -13,7 +13,7 @@ from muster.assignor import registry
 from muster.assignor.model import GroupView, Reason
 from muster.protocol.events import Drain, GroupConfig, Join, Leave
 from muster.protocol.records import GroupSnapshot, Move
-from muster.state import config, drains, membership, placement
+from muster.state import config_events, drains, membership, placement
 from muster.state.draft import Draft
 from muster.state.group import Group
 
@@ -48,7 +48,7 @@ def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | Group
             case Drain():
                 drains.order(draft, event)
             case GroupConfig():
-                config.configure(draft, event)
+                config_events.configure(draft, event)
     draft.drop_gone()
     view = placement.view_of(draft, placement.seats(draft))
     return Preview(view, lambda reasons: placement.moves_of(draft, view, reasons))

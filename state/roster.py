@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from muster.protocol.records import MemberEntry
-from muster.state.columns import Columns
+from muster.state.member_columns import Columns
 
 
 @dataclass(slots=True, eq=False)

@@ -20,7 +20,7 @@ from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 POLL_S = 0.5
 

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import structlog
 
+from muster.broker.ends_with_parent import Tethered
 from muster.broker.jars import cache_dir
-from muster.broker.tether import Tethered
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 AFTER_S = 60.0
 """The archive is made when the query has run for so long: then most classes have been loaded."""

@@ -32,6 +32,7 @@ from confluent_kafka import (
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
+from muster.protocol.agreement import Agreement
 from muster.protocol.covers import in_parts
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
@@ -40,9 +41,9 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
-from muster.streams.heartbeats import Heartbeats, Sleeper
-from muster.streams.listening import Listener
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
+from muster.streams.heartbeat_covers import Heartbeats, Sleeper
+from muster.streams.heartbeat_reader import Listener
 
 _log = structlog.get_logger("muster.streams")
 
@@ -93,6 +94,7 @@ class _Alarm:
     retry_ms: int = RETRY_MS
     apart: bool = False
     wait_ms: int = 0
+    agreement: Agreement | None = None
 
 
 @dataclass(slots=True)
@@ -113,9 +115,17 @@ class _Allowance:
 
 
 class Schedule:
-    """Which groups want to be woken, and when. Times are the broker's, epoch milliseconds."""
+    """Which groups want to be woken, and when. Times are the broker's, epoch milliseconds.
 
-    def __init__(self) -> None:
+    Args:
+        needless_until_ms: (group, its agreement, now) → the time up to which the group needs no
+            tick, by what its members write; 0 = it needs one.
+    """
+
+    def __init__(
+        self, needless_until_ms: Callable[[Sleeper, Agreement, int], int] = lambda *_: 0
+    ) -> None:
+        self._needless_until_ms = needless_until_ms
         self._alarms: dict[Sleeper, _Alarm] = {}
         self._allowed: dict[Sleeper, _Allowance] = {}
         self._queue: list[tuple[int, Sleeper]] = []
@@ -129,6 +139,7 @@ class Schedule:
         *,
         apart: bool = False,
         now_ms: int = 0,
+        agreement: Agreement | None = None,
     ) -> None:
         """Note when a group wants to be woken.
 
@@ -138,6 +149,7 @@ class Schedule:
             published: the mark of its wake-up.
             apart: whether its members heartbeat apart.
             now_ms: the time at which the wake-up was read; used with `apart`.
+            agreement: the heartbeats with which the group needs no tick.
         """
         if at_ms is None:
             self._alarms.pop(sleeper, None)
@@ -145,7 +157,9 @@ class Schedule:
             return
         self._forget_replaced()
         wait_ms = max(at_ms - now_ms, 0)
-        self._alarms[sleeper] = _Alarm(at_ms, at_ms, published, apart=apart, wait_ms=wait_ms)
+        self._alarms[sleeper] = _Alarm(
+            at_ms, at_ms, published, apart=apart, wait_ms=wait_ms, agreement=agreement
+        )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
             heapq.heappush(self._early, (at_ms - wait_ms // COMPANY_SHARE, at_ms, sleeper))
@@ -191,6 +205,12 @@ class Schedule:
         alarm = self._alarms.get(sleeper)
         if alarm is None or alarm.at_ms != at_ms:
             return []  # a newer wake-up has replaced this one, or its tick was early
+        if alarm.agreement is not None:
+            later_ms = self._needless_until_ms(sleeper, alarm.agreement, now_ms)
+            if later_ms > now_ms:
+                alarm.wanted_ms = alarm.at_ms = later_ms
+                heapq.heappush(self._queue, (later_ms, sleeper))
+                return []
         wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
         alarm.at_ms = max(now_ms + (wait_ms or alarm.retry_ms), alarm.wanted_ms)
         heapq.heappush(self._queue, (alarm.at_ms, sleeper))
@@ -258,10 +278,10 @@ class Clock(Loop):
         self._on_tick = on_tick
         self._keys = keys
         self._ahead_ms = 0
-        self._schedule = Schedule()
+        self._heartbeats = Heartbeats()
+        self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
-        self._heartbeats = Heartbeats()
         self._held: dict[Sleeper, tuple[Mark | None, int, float]] = {}
         self.ticks = 0
 
@@ -418,6 +438,7 @@ class Clock(Loop):
                 *(sleeper, record.at_ms, record.published),
                 apart=record.apart,
                 now_ms=self.now_ms(),
+                agreement=record.agreement,
             )
             if record.at_ms is None:
                 self._heartbeats.forget(sleeper)

@@ -1,8 +1,8 @@
 """Discovery: keeps what is written about groups' sources as Kafka has it now.
 
 One thread reads ``<prefix>.config``. Every interval it asks Kafka for the topics that the groups
-declare, and writes a `TopicsFound` where the newest one differs (`finding`), or is older than the
-group's config. The coordinator takes it as an event, in the order of the log. Any number of
+declare, and writes a `TopicsFound` where the newest one differs (`found_tasks`), or is older than
+the group's config. The coordinator takes it as an event, in the order of the log. Any number of
 discoveries may run: they see what the others have written, and a record that says nothing new
 changes nothing.
 """
@@ -20,8 +20,9 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from muster.discovery import load, topics
-from muster.discovery.finding import Look, Memory, find, smoothed
+from muster.discovery.found_tasks import Look, Memory, find
 from muster.discovery.load import Measure, Place
+from muster.discovery.measured_weights import smoothed
 from muster.discovery.topics import Topic
 from muster.kafka.cluster import QUIET
 from muster.kafka.settings import ClientSettings
@@ -35,7 +36,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 _log = structlog.get_logger("muster.streams")
 

@@ -45,7 +45,7 @@ from muster.streams import (
     class_archive,
     query,
     recovery,
-    signs,
+    signs_of_life,
     sink,
     source,
     spark_session,
@@ -63,10 +63,10 @@ from muster.streams.checkpoint import (
     unverified,
 )
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
-from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
+from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
+from muster.streams.monitoring import Seen
 from muster.streams.observability.spark_reports import Progress
-from muster.streams.observed import Seen
 from muster.streams.processor import GroupProcessor
 
 _log = structlog.get_logger("muster.streams")
@@ -120,7 +120,7 @@ def _run(config: JobConfig) -> int:
             standby.Vigil(config.clients, partitions, config.prefixes, turn)
         )
         said = stack.enter_context(
-            signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
+            signs_of_life.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
         stop.on_stop += [said.ends, vigil.over.set]
         if config.standby:

@@ -42,7 +42,6 @@ from muster.signing.keyring import KeyFile
 from muster.state.group import Group
 from muster.streams import share
 from muster.streams.batch import canary_answer, group_batch, outbox, quarantine
-from muster.streams.batch.aside import Asides
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -55,10 +54,11 @@ from muster.streams.batch.inbox import (
     refuse_new_group,
     refuse_quarantined,
 )
+from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import LargeConfigs, Limits
-from muster.streams.operator import values
+from muster.streams.operator_envelope import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
 CACHE_GROUPS_MAX = 10_000

@@ -11,7 +11,7 @@ import pyspark.worker  # noqa: F401  # for the workers
 from pyspark.daemon import manager
 
 import muster.assignor.registry
-import muster.streams.operator
+import muster.streams.operator_envelope
 import muster.streams.processor  # noqa: F401  # for the workers
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.streams import recovery, sink, source, spark_session
-from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
+from muster.streams.job_settings import JobConfig
 from muster.streams.observability.spark_reports import Progress, is_idle
-from muster.streams.operator import Operator
+from muster.streams.operator_envelope import Operator
 from muster.streams.processor import GroupProcessor
 
 LOOK_S = 0.25

@@ -19,7 +19,7 @@ from muster.protocol.codec import Encoded
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import query, recovery, sink, source
 from muster.streams.checkpoint.files import place
-from muster.streams.config import JobConfig
+from muster.streams.job_settings import JobConfig
 from muster.streams.processor import GroupProcessor
 from muster.streams.sink import OutputRow
 

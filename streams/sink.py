@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from muster.streams.config import JobConfig
+from muster.streams.job_settings import JobConfig
 
 QUERY_NAME = "muster"
 

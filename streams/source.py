@@ -45,7 +45,7 @@ from muster.protocol.signing import HEADER as SIGNATURE
 from muster.protocol.signing import SIGNATURE_BYTES_MAX
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.schemas import schemas_of
-from muster.streams.config import JobConfig
+from muster.streams.job_settings import JobConfig
 
 HEADER = Struct(">qbiqb")
 TOPIC_AT = 8

@@ -26,7 +26,7 @@ from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.kafka.settings import HIDDEN_NAMES
 from muster.streams.class_archive import ClassArchive
-from muster.streams.config import JobConfig
+from muster.streams.job_settings import JobConfig
 from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 

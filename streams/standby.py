@@ -1,8 +1,9 @@
 """A standby: a second process that waits, and claims when the coordinator has ended or is silent.
 
-`Turn` is the pure part: it decides when. `Vigil` reads claims and signs of life for it (`signs`).
-What a process may do after its claim does not depend on them: a coordinator that was only slow, or
-frozen, leaves every group as soon as it reads a tick of the new one (`state.recovery`).
+`Turn` is the pure part: it decides when. `Vigil` reads claims and signs of life for it
+(`signs_of_life`). What a process may do after its claim does not depend on them: a coordinator that
+was only slow, or frozen, leaves every group as soon as it reads a tick of the new one
+(`state.recovery`).
 
 The silence counts only while Kafka answers, because a coordinator cannot write signs without Kafka
 either. If several standbys wait, the one with the lowest job id goes first, and each further one
@@ -32,7 +33,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 OLD_SILENCE_S = 30.0
 """How long a coordinator of a version without signs may publish nothing: three canary ticks."""

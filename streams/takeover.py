@@ -9,12 +9,12 @@ from pyspark.sql import SparkSession
 
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorRole
-from muster.streams import rehearsal, signs, spark_session, standby, stopping
+from muster.streams import rehearsal, signs_of_life, spark_session, standby, stopping
 from muster.streams.checkpoint import job_ids
 from muster.streams.checkpoint.files import Checkpoint
-from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
-from muster.streams.observed import Seen
+from muster.streams.job_settings import JobConfig
+from muster.streams.monitoring import Seen
 
 _log = structlog.get_logger("muster.streams")
 
@@ -23,7 +23,7 @@ def stand_by(
     spark: SparkSession,
     config: JobConfig,
     job: str,
-    said: signs.Signs,
+    said: signs_of_life.Signs,
     vigil: standby.Vigil,
     seen: Seen,
     partitions: Mapping[str, int],
@@ -64,7 +64,7 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
 
 
 def claimed(
-    config: JobConfig, said: signs.Signs, vigil: standby.Vigil
+    config: JobConfig, said: signs_of_life.Signs, vigil: standby.Vigil
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix.
 

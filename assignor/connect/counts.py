@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.connect.java import hash_order
+from muster.assignor.connect.java_order import hash_order
 from muster.assignor.connect.jobs import Ranks, by_id, first_of_each, kinds
 from muster.assignor.model import BoolArray, GroupView
 from muster.protocol.tasks import IntArray

@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.assignor.connect.jobs import by_id, kinds, require_connect, takers
 from muster.assignor.model import NO_MEMBER, GroupView, Placement
-from muster.assignor.reasons import Moves, Reasons, changed
+from muster.assignor.reason_arrays import Moves, Reasons, changed
 from muster.protocol.ids import Role
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.connect.java import sorts_alike, text_order
+from muster.assignor.connect.java_order import sorts_alike, text_order
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray, TaskTable

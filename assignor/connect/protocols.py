@@ -20,8 +20,8 @@ import numpy as np
 
 from muster.assignor.connect.eager import dealt_round_robin
 from muster.assignor.connect.jobs import require_connect
-from muster.assignor.connect.memory import Memory
-from muster.assignor.connect.pins import no_pins, pins_of
+from muster.assignor.connect.leader_memory import Memory
+from muster.assignor.connect.pinned_jobs import no_pins, pins_of
 from muster.assignor.connect.round import play
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import NO_MEMBER, GroupView, Placement

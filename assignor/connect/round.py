@@ -5,11 +5,12 @@ A round compares what was deployed (the leader's memory), what workers report an
 
     lost    = previous - reported           created = configured - previous - reported
 
-It stops jobs that run where they must not (claimed twice, on a draining worker, pinned elsewhere),
-lets lost jobs wait for their worker's return (S3-F05), stops the excess of workers above their
-share unless a delay runs (S3-F04, S3-F06) or the round before stopped jobs too (S3-F07), and gives
-free jobs to the least loaded workers. A job stopped in one round starts in a later one (S3-F16).
-Static assignments (KIP-987) restrict the round to wildcard jobs and workers.
+A round stops jobs that run where they must not: claimed twice, on a draining worker, pinned to
+another worker. Lost jobs wait for their worker's return (`lost_worker_delay`). The round stops the
+excess of workers above their share, unless a delay runs (S3-F04, S3-F06) or the round before
+stopped jobs too (S3-F07). It gives free jobs to the least loaded workers. A job that one round
+stops starts in a later one (S3-F16). Static assignments (KIP-987) restrict the round to wildcard
+jobs and workers.
 
 The answers equal those of Kafka's class for every order of reports and of workers, with one
 exception: deleted jobs are not in the view, because the group takes them from their workers at
@@ -20,17 +21,16 @@ configured jobs.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 
 import numpy as np
 
 from muster.assignor.connect.counts import Counted
-from muster.assignor.connect.java import hash_order
-from muster.assignor.connect.jobs import Ranks, idle_workers, kinds, takers
-from muster.assignor.connect.memory import Memory
-from muster.assignor.connect.pins import Pins
+from muster.assignor.connect.jobs import Ranks, kinds, takers
+from muster.assignor.connect.leader_memory import Memory
+from muster.assignor.connect.lost_worker_delay import apply_delay
+from muster.assignor.connect.pinned_jobs import Pins
+from muster.assignor.connect.reason_texts import Why
 from muster.assignor.connect.weights import Weighed, weighs
-from muster.assignor.connect.why import Why
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
 
@@ -114,64 +114,15 @@ class _Round:
         )
 
     def _lost(self, lost: BoolArray) -> BoolArray:
-        """Start, continue or end the delay; returns the lost jobs that no longer wait.
+        """Give lost jobs to candidates after the delay; returns those that any worker may get."""
+        result = apply_delay(self.view, self.memory, self.workers, self.next, lost)
+        self.why.undelivered = result.undelivered
+        if result.candidates:
+            self._deal_to(result.candidates, lost)
+            self.why.returned = lost
+        return result.ready
 
-        After a delay the workers that came back without jobs get the lost jobs directly.
-        """
-        memory, now = self.memory, self.view.now_ms
-        none = np.zeros_like(lost)
-        if not lost.any() and not memory.revoked_before:
-            self._reset_delay()
-            return none
-        if memory.scheduled_ms <= 0 and set(memory.members) <= set(self.view.members):
-            self.why.undelivered = True
-            return lost  # no worker left, so a record was lost, not a worker
-        if self.limit_ms == 0:
-            return lost
-        if not self.workers.any():  # no worker to give the jobs to
-            self._reset_delay()
-            return lost
-        if 0 < memory.scheduled_ms <= now:
-            returned = [
-                index
-                for index in map(self._index, memory.candidates)
-                if index is not None and self.workers[index]
-            ]
-            if returned:
-                self._deal_to(returned, lost)
-                self.why.returned = lost
-            self._reset_delay()
-            memory.revoked_before = False
-            return none if returned else lost
-        self._note_candidates()
-        remaining = memory.scheduled_ms - now
-        memory.delay_ms = min(remaining, self.limit_ms) if remaining > 0 else self.limit_ms
-        memory.scheduled_ms = now + memory.delay_ms
-        return none
-
-    def _reset_delay(self) -> None:
-        self.memory.candidates = ()
-        self.memory.scheduled_ms = 0
-        self.memory.delay_ms = 0
-
-    def _index(self, worker: str) -> int | None:
-        members = self.view.members
-        index = bisect_left(members, worker)
-        return index if index < len(members) and members[index] == worker else None
-
-    def _note_candidates(self) -> None:
-        """Remember the workers without jobs, after those remembered before, in Kafka's order."""
-        members = self.view.members
-        idle = idle_workers(self.next, len(members)) & self.workers
-        if not idle.any():
-            return
-        order = hash_order(members)
-        places: list[int] = order[idle[order]].tolist()
-        visited = [members[place] for place in places]
-        ordered = [visited[int(place)] for place in hash_order(visited)]
-        self.memory.candidates = tuple(dict.fromkeys((*self.memory.candidates, *ordered)))
-
-    def _deal_to(self, workers: list[int], lost: BoolArray) -> None:
+    def _deal_to(self, workers: tuple[int, ...], lost: BoolArray) -> None:
         candidates = np.array(workers, dtype=np.int32)
         for jobs in kinds(self.view.tasks):
             dealt = jobs[lost[jobs]]

@@ -32,7 +32,7 @@ from muster.assignor.kip924.values import (
     TaskType,
 )
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement
-from muster.assignor.reasons import Moves, Reasons, changed
+from muster.assignor.reason_arrays import Moves, Reasons, changed
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import RackLists, Subtopology
 

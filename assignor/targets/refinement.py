@@ -21,11 +21,11 @@ import numpy as np
 from muster.assignor.copies import Longs
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.targets.actives import uneven
-from muster.assignor.targets.exact import Exact
-from muster.assignor.targets.figures import Figures
+from muster.assignor.targets.cost_tables import Figures
 from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
+from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby_request import StandbyRequest
-from muster.assignor.targets.tags import Zones
+from muster.assignor.targets.tag_zones import Zones
 
 _FORBIDDEN = 1 << 40
 
@@ -365,7 +365,7 @@ def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
 
     The figures are moved, learnt, cold, restored, used and toll. Without learners an active starts
     at its destination; with them only whether a learner must restore there counts (EX-H6), and a
-    task without an owner belongs to a member that is caught up (`muster.assignor.targets.exact`).
+    task without an owner belongs to a member that is caught up (`targets.small_groups`).
     """
     none = np.zeros(figures.shape, dtype=np.int64)
     toll = (none, none) if inputs.racks is None else inputs.racks.across(inputs.view)

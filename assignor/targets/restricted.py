@@ -16,11 +16,11 @@ import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.assignor.solvers.balance import MAX_SWAPPED, dealt, held, settle, surplus, swapped
-from muster.assignor.solvers.exact import small
+from muster.assignor.solvers.cheapest_in_box import Box, Table, placed
 from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
+from muster.assignor.solvers.small_exact import small
 from muster.assignor.solvers.spread import Spread
-from muster.assignor.solvers.within import Box, Table, placed
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 

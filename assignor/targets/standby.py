@@ -19,7 +19,7 @@ from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
-from muster.assignor.targets.dealing import by_classes, dealt_out
+from muster.assignor.targets.many_copies import by_classes, dealt_out
 from muster.assignor.targets.standby_request import (
     NEW_COPY,
     ExistingCopies,

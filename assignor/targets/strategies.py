@@ -11,17 +11,17 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from muster.assignor.model import NO_MEMBER
-from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.small_exact import small
 from muster.assignor.targets.actives import ByCopies
-from muster.assignor.targets.exact import Exact
 from muster.assignor.targets.least_cost import ByCost
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled, copies_apart
 from muster.assignor.targets.refinement import Refinement
 from muster.assignor.targets.restricted import ByTopics
+from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
-from muster.assignor.targets.tags import tagged_standbys
+from muster.assignor.targets.tag_zones import tagged_standbys
 from muster.assignor.targets.weighted import ByWeight
 from muster.protocol.tasks import IntArray
 

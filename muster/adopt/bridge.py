@@ -20,12 +20,12 @@ from typing import Final
 
 from muster.adopt.answers import Answer
 from muster.adopt.said import Said
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.digest import fnv1a64
 from muster.protocol.events import Join, Leave
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.settings import CONNECT_PROTOCOLS
-from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.messages import (
     Acknowledged,

@@ -15,7 +15,7 @@ from muster.kafka import groups
 from muster.kafka.groups import Description
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
-from muster.protocol.misspelt import there_are
+from muster.protocol.unknown_names import there_are
 
 PATIENCE_S: Final = 20.0
 """How long a Connect cluster may rebalance before its workers' names are given up."""

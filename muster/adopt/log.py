@@ -31,7 +31,6 @@ from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import GroupConfig
-from muster.protocol.parts import Joiner
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -40,6 +39,7 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
+from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed

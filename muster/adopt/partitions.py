@@ -1,7 +1,7 @@
 """Looks which partitions the topics of governed groups have, and tells the governors.
 
 Where a group weighs its partitions by their load, that is measured every now and then, and new
-weights are told when they say something new (`muster.discovery.finding`).
+weights are told when they say something new (`discovery.measured_weights`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient
 from muster.adopt.model import Jobs
 from muster.discovery import load
 from muster.discovery import topics as discovery
-from muster.discovery.finding import smoothed, weighed
 from muster.discovery.load import Measure, Place
+from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
 from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError

@@ -10,7 +10,7 @@ import argparse
 import signal
 from pathlib import Path
 
-from muster.broker.kafka import VERSION, EmbeddedKafka
+from muster.broker.embedded_kafka import VERSION, EmbeddedKafka
 from muster.errors import BadInput
 
 DEFAULT_PORT = 9092

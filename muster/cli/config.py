@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from muster.assignor.ignored import ignored_settings
+from muster.assignor.ignored_settings import ignored_settings
 from muster.cli import settings as settings_page
 from muster.cli.options import (
     add_format,

@@ -28,8 +28,8 @@ from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
 from muster.protocol.framing import KNOWN, MARKER, Schemas
 from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
-from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, Record
+from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of

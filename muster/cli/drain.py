@@ -14,10 +14,10 @@ import time
 from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
 from muster.errors import NotDrained, NotFound, Unreachable
 from muster.kafka.writer import Place, append
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberEntry
-from muster.protocol.tags import GOVERNED
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import Shown, snapshot_of
 from muster.signing.keyring import add_signing_keys, key_file

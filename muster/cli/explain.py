@@ -14,9 +14,9 @@ from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.errors import NotFound
 from muster.kafka.settings import ClientSettings
 from muster.output import json_line, wall_ms
-from muster.protocol.misspelt import no_tasks_beside, there_are
 from muster.protocol.records import GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
+from muster.protocol.unknown_names import no_tasks_beside, there_are
 from muster.published.generations import (
     Generation,
     generation_json,

@@ -12,19 +12,19 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
-from muster.assignor.ignored import ignored_standbys
+from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.errors import BadInput, NotFound, StillQuarantined, Unreachable
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
-from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
-from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
+from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config import current
 from muster.published.holdups import PendingReleases
 from muster.published.seen import last_seen_ms, read_signs, seen_text, signs_text

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.streams import job
 
 CONSOLE_PORT = 8090

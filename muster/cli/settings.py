@@ -1,7 +1,7 @@
 """Every setting in words, for `muster config describe` and docs/settings.md.
 
-Settings of a group are in `protocol.settings`, those of the job in `streams.config`; this file
-gives both one form.
+Settings of a group are in `protocol.settings`, those of the job in `streams.job_settings`; this
+file gives both one form.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from muster.errors import BadInput
 from muster.output import shown, table
-from muster.protocol.accepted import LONG_MAX, Value
+from muster.protocol.setting_values import LONG_MAX, Value
 from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS, Setting, instead_of
-from muster.streams import config as job
+from muster.streams import job_settings as job
 
 GROUP, JOB = "group", "job"
 SET_BY = {

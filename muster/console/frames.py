@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.console.history import History, Moment
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
-from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import Connector, IntArray, TaskTable
 from muster.state.printable import cut
 

@@ -26,7 +26,7 @@ from muster.kafka.cluster import QUIET, TIMEOUT_S, admin, failures_named, partit
 from muster.kafka.reader import row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED)
 POLL_S = 0.2

@@ -29,7 +29,7 @@ from muster.protocol.tasks import TaskTable
 from muster.shadow.as_group import ASSIGNORS, as_group
 from muster.shadow.look import Seen
 from muster.shadow.standing import present
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 LOOK_EVERY_S = 2.0
 """How often Kafka is asked."""

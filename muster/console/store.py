@@ -17,8 +17,8 @@ from muster.kafka.reader import Row
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import key_of, parse_key
-from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
+from muster.protocol.split_records import Joiner
 from muster.protocol.topics import TopicKind, kind_of
 from muster.published.snapshots import is_deleted
 

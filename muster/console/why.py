@@ -17,7 +17,7 @@ from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Mov
 from muster.protocol.tasks import TaskTable
 from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
-from muster.state.waits import Wait, waits_of
+from muster.state.waiting_tasks import Wait, waits_of
 
 Json: TypeAlias = dict[str, Any]
 NOTES_MAX = 30

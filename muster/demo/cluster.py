@@ -1,7 +1,7 @@
 """A Kafka and the Spark job on this machine, in one temporary folder.
 
-Every process is tethered (`muster.broker.tether`): it ends even if this process is killed. Logs and
-the checkpoint are in the folder, which is deleted at the end.
+Every process is tethered (`muster.broker.ends_with_parent`): it ends even if this process
+is killed. Logs and the checkpoint are in the folder, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from muster.broker.kafka import EmbeddedKafka, free_port
-from muster.broker.tether import Tethered
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.kafka.settings import ClientSettings, client_settings
 from muster.kafka.topics import Partitions, create
 from muster.protocol.topics import DEFAULT_PREFIX

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.demo.cluster import LocalCluster
 from muster.errors import DemoFailed
 from muster.kafka.writer import append

@@ -12,7 +12,7 @@ from muster.demo.story import Generation, Story, Turned
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 
 KINDS = (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.GROUPS)
 POLL_S = 0.05

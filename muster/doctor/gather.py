@@ -70,7 +70,8 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
             canary = _sung(wakeup, at_ms)
         elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
-            wakeups[wakeup.group] = wakeup.at_ms
+            agreed = wakeup.agreement
+            wakeups[wakeup.group] = wakeup.at_ms if agreed is None else agreed.until_ms
         elif isinstance(wakeup, WakeUp):
             wakeups.pop(wakeup.group, None)
     since_ms = now_ms - doctor_job.REJECTED_MS

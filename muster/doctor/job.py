@@ -28,8 +28,8 @@ from muster.doctor.finding import Finding, Level
 from muster.output import span
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
-from muster.protocol.misspelt import there_are
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
+from muster.protocol.unknown_names import there_are
 from muster.published.snapshots import is_deleted
 
 REJECTED_MS = 600_000

@@ -92,7 +92,7 @@ class Problem:
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """The members' fields as columns, like `muster.state.columns`; unused ones are left out."""
+        """The members' fields as columns, like `state.member_columns`; unused ones are left out."""
         same: dict[object, object] = {}  # members with equal topics share one object
 
         def column(name: str) -> NDArray[Any]:

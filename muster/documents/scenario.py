@@ -12,10 +12,10 @@ from muster.documents.members import Names, parse_member, whole
 from muster.documents.units import parse_tasks
 from muster.errors import BadInput
 from muster.output import shown
-from muster.protocol.accepted import LONG_MAX
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import MemberId, Task, parse_task
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, parse_settings
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from muster.kafka.reader import Row
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import Joiner
+from muster.protocol.split_records import Joiner
 
 
 def joined(

@@ -25,11 +25,11 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
-from muster.protocol.misspelt import there_are
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state.waits import waits_of
+from muster.protocol.unknown_names import there_are
+from muster.state.waiting_tasks import waits_of
 
 NO_MEMBER = -1
 WAITS_SHOWN = 10

@@ -29,7 +29,6 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, GroupDeleted, Origin, Taken, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key, whole_key
-from muster.protocol.parts import Joiner
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -45,10 +44,11 @@ from muster.protocol.signing import (
     refusal,
     refused_heartbeats,
 )
+from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
+from muster.state.assignor_outcome import Aside, Outcome, Question
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
-from muster.state.outcome import Aside, Outcome, Question
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 
@@ -311,7 +311,7 @@ class Fold:
 
 
 class _Placements:
-    """Large placements, which the coordinator computes aside (`state.outcome`).
+    """Large placements, which the coordinator computes aside (`state.assignor_outcome`).
 
     The log does not show in which batch it had one. So every batch that asks for one is folded
     twice: with the answer, and without it.

@@ -1,4 +1,4 @@
-"""A simulated clock's ears: what its ticks say of members that heartbeat apart.
+"""A simulated clock that reads heartbeats: what its ticks say of members that heartbeat apart.
 
 It is late by up to `LATE_MS`, like the consumer of a real one. Now and then it starts again, and
 knows only what is written from then on; or it has nothing to say.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
+from muster.protocol.agreement import Agreement, Beat, needless_until_ms
 from muster.protocol.covers import AGE_S_MAX, Cover, Heard
-from muster.protocol.events import Heartbeat
 from muster.simulation.log import Log
 
 LATE_MS = 300
@@ -24,6 +24,14 @@ class Clock:
         self._chance = Random(f"clock/{seed}")  # noqa: S311 — no secret
         self._read = 0
         self._through_ms = 0
+        self._heard: dict[str, Beat] = {}
+
+    def needless_until_ms(self, agreement: Agreement, log: Log, now_ms: int) -> int:
+        """The time up to which the group needs no tick; 0 = it needs one now."""
+        if not self._through_ms:
+            return 0
+        self._read_up_to(log, now_ms - self._chance.randrange(LATE_MS))
+        return needless_until_ms(agreement, self._heard, now_ms)
 
     def cover(self, log: Log, now_ms: int) -> Cover | None:
         """The cover of a tick; None = it says nothing."""
@@ -31,16 +39,20 @@ class Clock:
         if chance < SAYS_NOTHING:
             return None
         through_ms = max(now_ms - self._chance.randrange(LATE_MS), self._through_ms)
-        newest: dict[str, tuple[int, Heartbeat]] = {}
-        while self._read < len(log.heartbeats) and log.heartbeats[self._read][0] <= through_ms:
-            at_ms, beat = log.heartbeats[self._read]
-            newest[beat.member] = at_ms, beat
-            self._read += 1
+        self._read_up_to(log, through_ms)
         if chance < SAYS_NOTHING + STARTS_AGAIN or not self._through_ms:
-            self._through_ms, newest = through_ms, {}
+            self._through_ms, self._heard = through_ms, {}
         from_ms, self._through_ms = self._through_ms, through_ms
         heard = (
-            Heard(member, min((through_ms - at_ms) // 1_000, AGE_S_MAX), beat.epoch, beat.digest)
-            for member, (at_ms, beat) in newest.items()
+            Heard(member, min(max(through_ms - at_ms, 0) // 1_000, AGE_S_MAX), epoch, digest)
+            for member, (at_ms, epoch, digest) in self._heard.items()
         )
-        return Cover(from_ms, through_ms, tuple(heard))
+        cover = Cover(from_ms, through_ms, tuple(heard))
+        self._heard = {}
+        return cover
+
+    def _read_up_to(self, log: Log, through_ms: int) -> None:
+        while self._read < len(log.heartbeats) and log.heartbeats[self._read][0] <= through_ms:
+            at_ms, beat = log.heartbeats[self._read]
+            self._heard[beat.member] = Beat(at_ms, beat.epoch, beat.digest)
+            self._read += 1

@@ -14,6 +14,7 @@ from random import Random
 from typing import Protocol
 
 from muster.protocol.events import Event, Heartbeat, Tick
+from muster.protocol.records import WakeUp
 from muster.simulation.clock import Clock
 from muster.simulation.jobs import Job, Jobs
 from muster.simulation.log import Log, MemberRecord
@@ -156,12 +157,23 @@ class SimulatedKafka:
         self._ticked = number
 
         def ring() -> None:
-            if self.log.wakes == number:
+            if self.log.wakes != number:
+                return
+            needless_ms = self._needless_until_ms(wake)
+            if needless_ms > self.now:
+                self.at(needless_ms + self._delay(5), ring)
+            else:
                 cover = self._clock.cover(self.log, int(self.now)) if self.listens else None
                 self.send(Tick(group=GROUP, published=wake.published, cover=cover))
                 self.at(self.now + TICK_AGAIN_MS, ring)
 
         self.at(wake.at_ms + self._delay(5), ring)
+
+    def _needless_until_ms(self, wake: WakeUp) -> int:
+        """The time up to which the group needs no tick; 0 = it needs one now."""
+        if wake.agreement is None or not self.listens:
+            return 0
+        return self._clock.needless_until_ms(wake.agreement, self.log, int(self.now))
 
     def _append(self, event: Event) -> None:
         self.log.append(event, int(self.now))

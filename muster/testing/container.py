@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 
-from muster.broker.kafka import HOST, PROPERTIES, VERSION, free_port
+from muster.broker.embedded_kafka import HOST, PROPERTIES, VERSION, free_port
 from muster.testing.errors import EnvironmentFailed
 
 ADDRESS = "MUSTER_TEST_BOOTSTRAP"

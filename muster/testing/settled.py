@@ -8,7 +8,7 @@ from muster.protocol.ids import MemberId
 from muster.simulation.jobs import Jobs
 from muster.simulation.moving import still_moving
 from muster.state import invariants
-from muster.state.waits import waits_of
+from muster.state.waiting_tasks import waits_of
 from muster.testing.worker import SimulatedWorker
 
 

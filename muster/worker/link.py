@@ -30,8 +30,8 @@ from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import LagReport, Leave
 from muster.protocol.keys import joined_key, key_of, partition_of
-from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone, Record
+from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.worker.configured_groups import configured_groups

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Final
 
 from muster.kafka.settings import ClientSettings, client_settings
+from muster.protocol.client_tags import checked_tags
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
 from muster.protocol.keys import group_fault, member_fault
-from muster.protocol.tags import checked_tags
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import KeyFile, key_file

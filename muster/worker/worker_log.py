@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import NO_TASKS
+from muster.protocol.unknown_names import no_tasks_beside
 from muster.worker.assignment import Assignment
 
 log = logging.getLogger("muster.worker")

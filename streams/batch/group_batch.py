@@ -9,7 +9,8 @@ breaks a law of `state.invariants` in a batch that is checked. A replay of the b
 same way, because the core is pure. A group that runs out of memory is quarantined (`quarantine`).
 
 Plug-in assignors run within a time limit (`muster.plugins`). An answer is stored, and the next
-batch uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
+batch uses it (`state.assignor_outcome`), so what this batch publishes does not depend on
+the time it took.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from muster.protocol.settings import DEFAULT_ASSIGNOR
 from muster.protocol.signing import Keyring
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import config, invariants
+from muster.state import config_events, invariants
+from muster.state.assignor_outcome import Aside
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import Step, advance
-from muster.state.outcome import Aside
 from muster.streams.batch import outbox
 from muster.streams.batch.inbox import Inbox
 from muster.streams.batch.letter_limits import LetterBudget
@@ -351,7 +352,7 @@ def _is_forgotten(group: Group) -> bool:
     return (
         not (group.roster or len(group.table))
         and group.assignor == DEFAULT_ASSIGNOR
-        and config.offset_of(group.sessions.through) < 0
+        and config_events.offset_of(group.sessions.through) < 0
     )
 
 

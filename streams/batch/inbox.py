@@ -25,7 +25,7 @@ from muster.protocol.events import (
     Taken,
 )
 from muster.protocol.framing import KNOWN, PREFIX, Schemas
-from muster.protocol.heartbeats import heartbeats
+from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected

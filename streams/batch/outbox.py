@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql.types import Row
 
 from muster.protocol.keys import partition_of, whole_key
-from muster.protocol.parts import parts
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -18,6 +17,7 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
+from muster.protocol.split_records import parts
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.sink import OutputRow
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.protocol.errors import ConfigError
 from muster.streams.checkpoint.files import LOCK
-from muster.streams.config import JobConfig
+from muster.streams.job_settings import JobConfig
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from muster.streams.loop import Loop
+from muster.streams.background_thread import Loop
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.metrics import Metrics
 

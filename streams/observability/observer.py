@@ -31,13 +31,13 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
-from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Record, Rejected
+from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.streams.background_thread import Loop
 from muster.streams.batch.group_batch import PARKED
 from muster.streams.batch.outbox import SINCE
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.loop import Loop
 from muster.streams.observability.group_stats import Fold, Generation
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.assignor.connect_rounds import ConnectGroup, Worker
 from support.suite.examples import examples
 
-from muster.assignor.connect import java
-from muster.assignor.connect.memory import Memory
+from muster.assignor.connect import java_order
+from muster.assignor.connect.leader_memory import Memory
 from muster.assignor.connect.round import backoff_ms
 from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get
@@ -299,16 +299,16 @@ def test_java_hash_codes_and_orders() -> None:
     """Values of the Java documentation and of a JDK: plain, empty, accented, beyond the plane."""
     names = ["", "a", "hello", "worker-10", "é", "𝄞", "nul\x00"]
     expected = [0, 97, 99162322, None, 233, 1772394, None]
-    codes = java.hash_codes(names).tolist()
+    codes = java_order.hash_codes(names).tolist()
     assert [c for c, e in zip(codes, expected, strict=True) if e is not None] == [
         e for e in expected if e is not None
     ]
-    alone = [java.hash_codes([name])[0] for name in names]
+    alone = [java_order.hash_codes([name])[0] for name in names]
     assert codes == alone
-    assert java.hash_codes(["hello", "a"]).tolist() == [99162322, 97]
+    assert java_order.hash_codes(["hello", "a"]).tolist() == [99162322, 97]
     # Sixteen buckets: "q" and "a" share one, in order of insertion; "b" comes after both.
-    assert java.hash_order(["b", "q", "a"]).tolist() == [1, 2, 0]
-    assert java.text_order(["9", "10", "a"]).tolist() == [1, 0, 2]
+    assert java_order.hash_order(["b", "q", "a"]).tolist() == [1, 2, 0]
+    assert java_order.text_order(["9", "10", "a"]).tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize("assignor", ["cooperative", "eager"])

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from muster.assignor.kinds import kinds
+from muster.assignor.member_kinds import kinds
 from muster.assignor.registry import get
 from muster.assignor.targets import restricted
 from muster.documents.problem import parse_problem

@@ -11,7 +11,7 @@ from support.assignor.placing import Member, counts, group, holdings, stateful
 from muster.assignor import check
 from muster.assignor.availability import HighAvailability
 from muster.assignor.model import GroupView, Placement
-from muster.protocol.accepted import LONG_MAX
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.tasks import Subtopology
 
 PROBING_MS = 600_000

@@ -16,11 +16,11 @@ from support.state.story import Story, config, join
 from support.suite.examples import examples
 
 from muster.assignor import registry
-from muster.assignor.ignored import CONDITIONS, ignored_pins, ignored_settings
+from muster.assignor.ignored_settings import CONDITIONS, ignored_pins, ignored_settings
 from muster.assignor.model import group_view
 from muster.assignor.registry import BUILT_IN
 from muster.assignor.targets import standby
-from muster.assignor.targets.previous import optimised_standbys
+from muster.assignor.targets.previous_counts import optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.records import MemberAssignment
 from muster.protocol.settings import (

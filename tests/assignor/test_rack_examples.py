@@ -14,7 +14,7 @@ from muster.assignor.api import Graph, InvalidGraph
 from muster.assignor.availability import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.score import score
-from muster.assignor.targets.previous import FromPrevious, optimised_standbys
+from muster.assignor.targets.previous_counts import FromPrevious, optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.tasks import Subtopology
 

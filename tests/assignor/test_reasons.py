@@ -17,12 +17,12 @@ from support.assignor.placing import Member, group
 from support.assignor.random_groups import allowed, caught_up, crossings, placed, problems
 from support.suite.examples import examples
 
-from muster.assignor import availability, learner, sticky, why
+from muster.assignor import availability, learner, reason_texts, sticky
 from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
-from muster.assignor.reasons import Reasons
+from muster.assignor.reason_arrays import Reasons
+from muster.assignor.reason_texts import explained
 from muster.assignor.staging import Staged, Target
-from muster.assignor.why import explained
 from muster.protocol.ids import Role
 from muster.protocol.tasks import Subtopology
 
@@ -446,7 +446,9 @@ def test_many_moves_between_two_members_cost_one_comparison() -> None:
     tasks = [f"0_{i}" for i in range(2_000)]
     members = {"A": Member(active=tasks[:1_000]), "B": Member(active=tasks[1_000:]), "C": Member()}
     view = group([Subtopology("0", 2_000)], members)
-    with mock.patch("muster.assignor.why._evener", wraps=why._evener) as comparison:
+    with mock.patch(
+        "muster.assignor.reason_texts._evener", wraps=reason_texts._evener
+    ) as comparison:
         texts = [reason.text for reason in placed(view, "sticky").reasons]
     assert len(texts) == 666
     assert set(texts) <= {"balance 1000/0 -> 667/666", "balance 1000/0 -> 667/667"}

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.errors import BrokerFailed
-from muster.broker.kafka import EmbeddedKafka, free_port
 
 pytestmark = pytest.mark.broker
 
@@ -122,7 +122,7 @@ def test_another_port_is_chosen_when_one_is_lost(monkeypatch: pytest.MonkeyPatch
         taken.listen()
         lost = [taken.getsockname()[1]]
         monkeypatch.setattr(
-            "muster.broker.kafka.free_port",
+            "muster.broker.embedded_kafka.free_port",
             lambda besides=None: lost.pop() if lost else free_port(besides),
         )
         with EmbeddedKafka() as kafka:
@@ -132,7 +132,7 @@ def test_another_port_is_chosen_when_one_is_lost(monkeypatch: pytest.MonkeyPatch
 
 OWNER = """
 import time
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 kafka = EmbeddedKafka().start()
 print(kafka.pid, kafka.data_dir, flush=True)
 time.sleep(600)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 
 PYTHON = [sys.executable, "-c"]
 SLEEPER = "import time; time.sleep(600)"
@@ -81,7 +81,7 @@ def test_signals_reach_the_command_itself() -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 child = Tethered([sys.executable, "-c", sys.argv[1]], grace_s=0.2, sweep=Path(sys.argv[2]))
 print(child.pid, flush=True)
 time.sleep(600)

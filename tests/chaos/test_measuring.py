@@ -13,7 +13,7 @@ from chaos.report import Played, Report, S, ownerless_s, stopped
 from support.kafka.proxy import FROM_BROKER, Proxy
 from support.worker.overlap import FOREVER, Tenure
 
-from muster.broker.kafka import HOST, free_port
+from muster.broker.embedded_kafka import HOST, free_port
 
 
 def tenure(task: str, start_s: int, stop_s: int | None = None) -> Tenure:

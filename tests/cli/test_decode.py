@@ -19,8 +19,8 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Drain, Heartbeat
 from muster.protocol.framing import FRAME_BYTES
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, MemberAssignment
+from muster.protocol.split_records import parts
 from muster.protocol.tasks import Connector, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import TopicKind, topic_name

@@ -10,10 +10,10 @@ from support.state.story import Story, config, join, leave, report, tick
 from muster.cli.drain import still_to_do
 from muster.errors import NotDrained
 from muster.kafka.writer import Place
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import Drain, GroupDeleted
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
-from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import Subtopology
 
 QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.cli.main import main
 from muster.kafka.settings import client_settings
 

@@ -10,7 +10,7 @@ from support.repository.pages import made, markdown
 from muster.cli import settings as words
 from muster.cli.main import main
 from muster.protocol.settings import ELSEWHERE, KEYS
-from muster.streams.config import SETTINGS as OF_THE_JOB
+from muster.streams.job_settings import SETTINGS as OF_THE_JOB
 
 Output = pytest.CaptureFixture[str]
 
@@ -38,7 +38,9 @@ def test_the_page_has_every_setting_of_the_job() -> None:
         if s.scope == words.JOB
     ]
     columns = ("setting", "type", "accepted", "default", "meaning")
-    on_page, expected = made("settings.md", "job: from streams/config.py", markdown(columns, rows))
+    on_page, expected = made(
+        "settings.md", "job: from streams/job_settings.py", markdown(columns, rows)
+    )
     assert on_page == expected
     assert [row[0].strip("`") for row in rows] == [setting.key for setting in OF_THE_JOB]
 

@@ -14,8 +14,8 @@ from support.state.snapshots import orders
 from muster.cli.main import main
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary
+from muster.protocol.split_records import parts
 from muster.protocol.taskset import UnitRef
 
 Output = pytest.CaptureFixture[str]

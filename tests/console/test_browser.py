@@ -25,10 +25,10 @@ from muster.console.shadowed import Shown
 from muster.console.store import GroupKey, Store
 from muster.kafka.writer import Place
 from muster.output import wall_ms
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.codec import encode
 from muster.protocol.events import Drain
 from muster.protocol.records import Quarantine
-from muster.protocol.tags import GOVERNED
 from muster.simulation.world import BEGINNING_MS
 from muster.whatif import planned
 

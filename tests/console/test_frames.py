@@ -13,8 +13,8 @@ from support.state.snapshots import orders
 
 from muster.console.frames import delta, frame, frame_of, kind_of, text
 from muster.console.store import GroupKey, Store
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import MemberId
-from muster.protocol.tags import GOVERNED
 
 COPIES = scenario(
     [{"subtopology": "0", "partitions": 6, "stateful": True}, {"connector": "c", "tasks": 2}],

@@ -1,7 +1,7 @@
 """A clock as a value: what it has heard of members that heartbeat apart, and the tick on its way.
 
-The fold is the real `Heartbeats` (`streams/heartbeats.py`). Every clock that runs reads the whole
-heartbeats topic, from the end that it had when the clock began.
+The fold is the real `Heartbeats` (`streams/heartbeat_covers.py`). Every clock that runs reads the
+whole heartbeats topic, from the end that it had when the clock began.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from exploration.member import GROUP
 from exploration.values import Values
 
 from muster.protocol import codec
+from muster.protocol.agreement import Agreement
 from muster.protocol.covers import Cover
 from muster.protocol.events import Heartbeat, Mark, Origin, Tick
 from muster.protocol.ids import GroupId
-from muster.streams.heartbeats import Heartbeats, Row, Sleeper
+from muster.streams.heartbeat_covers import Heartbeats, Row, Sleeper
 
 PREFIX = "muster"
 SLEEPER = Sleeper(PREFIX, GROUP)
@@ -88,6 +89,13 @@ class Clocks:
         event = self.values[number]
         encoded = codec.encode(event)
         return Row(0, encoded.key, encoded.value, event.origin.at_ms)
+
+    def waits(self, clock: Clock, agreement: Agreement | None, now: int) -> bool:
+        """Whether the group needs no tick now, by what the clock has read."""
+        if agreement is None:
+            return False
+        fold: Heartbeats = self.values[clock.fold]
+        return fold.needless_until_ms(SLEEPER, agreement, now) > now
 
     def ticks(self, clock: Clock, published: Mark | None, now: int) -> Clock:
         """Write a tick with a cover of what was read since the tick before."""

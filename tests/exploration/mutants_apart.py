@@ -11,8 +11,8 @@ from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 from exploration.world import System
 
-from muster.state import deadlines, hearing, liveness
-from muster.streams.heartbeats import Heartbeats
+from muster.state import deadlines, heartbeats, liveness
+from muster.streams.heartbeat_covers import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
 ALONE = Scenario(ONE, 1, Budget(crash=1), clocks=1, settled=True)
@@ -71,7 +71,7 @@ APART = (
     ),
     Mutant(
         "members in a cover are heard",
-        hearing._hear,
+        heartbeats._hear,
         "if not len(slots):",
         "if True:",
         PLAIN,

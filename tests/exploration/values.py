@@ -23,6 +23,8 @@ from muster.protocol.tasks import TaskSet, TaskTable
 TIME = 10**12
 OFFSET = 10**15
 AS_OLD_MS = 8_000
+AS_FAR_MS = 60_000
+"""Moments that are further ahead are equal to each other: no scenario lasts so long."""
 AS_OLD_OFFSETS = 200
 """Moments that are older are equal to each other: every deadline of a scenario is shorter."""
 WORDS = frozenset({"cause", "message", "moves", "dictionary", "_columns", "_stale", "_is_shared"})
@@ -157,7 +159,8 @@ class Values:
         place = (number, now, end)
         known = self._relative.get(place)
         if known is None:
-            times = tuple([max(at - now, -self._as_old_ms) for at in shape.times])
+            since = -self._as_old_ms
+            times = tuple([min(max(at - now, since), AS_FAR_MS) for at in shape.times])
             offsets = tuple([_behind(at, end) for at in shape.offsets])
             known = self._relative[place] = digest((shape.rest, times, offsets))
         return known

@@ -10,7 +10,7 @@ from support.kafka.brokers import new_topics
 from support.streams.job import Job
 from support.worker.fleet import Fleet
 
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -16,7 +16,7 @@ import pytest
 from support.suite.containers import ROOT, compose
 from support.suite.waiting import until
 
-from muster.broker.kafka import free_port
+from muster.broker.embedded_kafka import free_port
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 

@@ -26,7 +26,7 @@ from support.suite.leftovers import MARK
 from support.suite.waiting import until
 
 from muster.broker import jars
-from muster.broker.kafka import free_port
+from muster.broker.embedded_kafka import free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]

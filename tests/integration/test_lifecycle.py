@@ -22,7 +22,7 @@ from support.suite.waiting import until
 from support.worker import overlap
 from support.worker.fleet import Fleet
 
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join, Report
 from muster.protocol.ids import GroupId, MemberId

@@ -18,8 +18,8 @@ from support.streams.job import COMMAND, Job
 from support.suite.waiting import until
 from support.worker.fleet import QUICK, Fleet
 
-from muster.broker.kafka import free_port
-from muster.broker.tether import Tethered
+from muster.broker.embedded_kafka import free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.cli.main import main
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId

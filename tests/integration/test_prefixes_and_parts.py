@@ -17,8 +17,8 @@ from muster.kafka.cluster import partitions_of
 from muster.kafka.reader import read
 from muster.protocol import codec
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, GroupSnapshot, Record
+from muster.protocol.split_records import Joiner
 from muster.protocol.tasks import Subtopology, TaskTable
 from muster.protocol.topics import TopicKind
 

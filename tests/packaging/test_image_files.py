@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from muster.streams import job
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -37,8 +37,8 @@ from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError, EncodeError, MusterError
 from muster.protocol.events import NOWHERE
 from muster.protocol.framing import KNOWN, PREFIX, write
-from muster.protocol.heartbeats import heartbeats
-from muster.protocol.parts import Joiner
+from muster.protocol.heartbeat_columns import heartbeats
+from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,7 +15,7 @@ from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord
 from muster.protocol.events import GroupDeleted, Heartbeat, Tick
 from muster.protocol.framing import PREFIX, write
-from muster.protocol.heartbeats import heartbeats
+from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.records import GroupGone, MemberGone, WakeUp
 from muster.protocol.topics import TopicKind
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.protocol import wire
 
+from muster.protocol.agreement import Agreement
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
@@ -30,7 +31,6 @@ from muster.protocol.events import (
 )
 from muster.protocol.framing import OWN, PREFIX, Schemas
 from muster.protocol.ids import Role, Task
-from muster.protocol.parts import Joiner, parts
 from muster.protocol.records import (
     CoordinatorClaim,
     CoordinatorRole,
@@ -47,6 +47,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.settings import parse_settings
 from muster.protocol.sources import Found, Source
+from muster.protocol.split_records import Joiner, parts
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
@@ -251,6 +252,14 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
         "WakeUp.apart": (
             TopicKind.CLOCK,
             WakeUp(group="fleet", at_ms=1_700_000_000_000, apart=True),
+        ),
+        "WakeUp.agreement": (
+            TopicKind.CLOCK,
+            WakeUp(
+                group="fleet",
+                at_ms=1_700_000_000_000,
+                agreement=Agreement(1_700_000_580_000, 10_000, 3, 2**64 - 59),
+            ),
         ),
         "Rejected": (
             TopicKind.REJECTED,

@@ -25,7 +25,7 @@ from muster.protocol.codec import decode_record
 from muster.protocol.digest import Holding
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import OWN, PREFIX
-from muster.protocol.owners import encode_owners
+from muster.protocol.owner_vectors import encode_owners
 from muster.protocol.tasks import TaskSet
 from muster.protocol.taskset import UnitRef, decode_set, encode_set, units_of
 from muster.protocol.topics import TopicKind

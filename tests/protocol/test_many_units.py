@@ -19,8 +19,8 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import GroupConfig, Join, Lag, LagReport, Report
 from muster.protocol.framing import PREFIX, write
 from muster.protocol.ids import Task
-from muster.protocol.parts import size_of
 from muster.protocol.settings import parse_settings
+from muster.protocol.split_records import size_of
 from muster.protocol.tasks import Connector, Subtopology, TaskTable, Unit
 from muster.protocol.topics import EVENT_BYTES_MAX, RECORD_BYTES_MAX, TopicKind
 from muster.protocol.unit_names import UNITS_MAX

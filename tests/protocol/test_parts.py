@@ -16,8 +16,8 @@ from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.framing import PREFIX, write
 from muster.protocol.ids import Role
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import Joiner, Whole, parts, size_of
 from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment, Move
+from muster.protocol.split_records import Joiner, Whole, parts, size_of
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
@@ -146,7 +146,7 @@ def test_small_records_are_left_alone() -> None:
 
 def test_records_too_large_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record larger than readers join is refused when it is written, with its size."""
-    monkeypatch.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 1000)
+    monkeypatch.setattr("muster.protocol.split_records.VALUE_BYTES_MAX", 1000)
     with pytest.raises(EncodeError, match="1000 are accepted"):
         parts(group_of(3000, 90), 600)
 
@@ -193,7 +193,7 @@ def test_a_part_alone_is_no_record() -> None:
 
 def test_pending_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Incomplete records do not pile up: the oldest are dropped."""
-    monkeypatch.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 1000)
+    monkeypatch.setattr("muster.protocol.split_records.VALUE_BYTES_MAX", 1000)
     joiner = Joiner()
     for number in range(50):
         row = {"id": bytes([number] * 8), "index": 1, "count": 2, "size": 900, "slice": b"x" * 100}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from support.protocol import wire
 
-from muster.protocol.accepted import LONG_MAX
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import GroupConfig, Heartbeat
 from muster.protocol.framing import PREFIX, Schemas, pack, write
 from muster.protocol.records import Rejected
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
@@ -29,6 +29,18 @@ from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
         (TopicKind.ASSIGNMENTS, b"g", None, "tombstone"),
         (TopicKind.REJECTED, b"g", None, "tombstone"),
         (TopicKind.CLOCK, b"g||a1", write("WakeUp", {}), "joined first"),
+        (
+            TopicKind.CLOCK,
+            b"g",
+            write("WakeUp", {"extras": {"agreement": bytes(23)}}),
+            "an agreement of 23 bytes; expected 24",
+        ),
+        (
+            TopicKind.CLOCK,
+            b"g",
+            write("WakeUp", {"extras": {"agreement": bytes(24)}}),
+            "an agreement of 0 members",
+        ),
         (TopicKind.GROUPS, b"g", write("GroupSnapshot", {"state": "Odd"}), "group state 'Odd'"),
         (TopicKind.GROUPS, b"g", write("GroupSnapshot", {}), "another codec"),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.protocol.accepted import LONG_MAX
 from muster.protocol.errors import ConfigError
+from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.settings import ELSEWHERE, KEYS, SETTINGS, Settings, parse_settings
 
 

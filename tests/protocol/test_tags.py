@@ -6,8 +6,8 @@ import pytest
 
 from muster.documents.problem import parse_problem
 from muster.errors import BadInput
+from muster.protocol.client_tags import checked_tags
 from muster.protocol.errors import ConfigError
-from muster.protocol.tags import checked_tags
 from muster.worker.worker import Worker
 
 FAULTS = [

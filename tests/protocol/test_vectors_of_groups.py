@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.suite.examples import examples
 
-from muster.protocol import vectors
+from muster.protocol import snapshot_vectors
 from muster.protocol.bits import inflate, pack_numbers, pack_words, take_numbers, take_words
 from muster.protocol.errors import DecodeError, EncodeError
-from muster.protocol.owners import (
+from muster.protocol.owner_vectors import (
     CONSTANT,
     DEFLATE,
     RADIX,
@@ -26,7 +26,7 @@ from muster.protocol.owners import (
     radix_word,
 )
 from muster.protocol.rans import frequencies
-from muster.protocol.vectors import (
+from muster.protocol.snapshot_vectors import (
     CHANGED,
     FULL,
     SAME,
@@ -244,7 +244,7 @@ def test_what_can_be_written_of_one_task_can_be_read(monkeypatch: pytest.MonkeyP
     """A pair of each of 1,100 members; more than a reader accepts is not written."""
     pairs = np.column_stack((np.zeros(1_100), np.arange(1_100))).astype(np.int32)
     assert decode_pairs(encode_pairs(pairs, 2), 2).tolist() == pairs.tolist()
-    monkeypatch.setattr(vectors, "LAYERS_MAX", 1_099)
+    monkeypatch.setattr(snapshot_vectors, "LAYERS_MAX", 1_099)
     with pytest.raises(EncodeError, match="1100 pairs of one task"):
         encode_pairs(pairs, 2)
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclBindingFilter, AdminClient, NewTopic
 from support.kafka.secured import ROOT, Command, SecuredKafka, secured_kafka
 from support.suite.waiting import until
 
-from muster.broker.kafka import free_port
+from muster.broker.embedded_kafka import free_port
 from muster.cli.main import main
 from muster.kafka import access
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of

@@ -16,7 +16,7 @@ from muster.protocol.signing import HEADER, Caller, Verifier
 from muster.signing import keyring, rotation
 from muster.signing.keyring import KeyFile
 from muster.streams.clock import Clock, Sleeper
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 from muster.worker.link import Link
 from muster.worker.messages import Failed, Input, Send
 

@@ -14,8 +14,8 @@ from support.adopt.fleet import MATRIX
 from support.suite.waiting import until
 
 from muster.broker import jars
+from muster.broker.ends_with_parent import Tethered
 from muster.broker.java import java
-from muster.broker.tether import Tethered
 from muster.cli.main import main
 
 pytestmark = [pytest.mark.broker, MATRIX]

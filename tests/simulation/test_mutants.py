@@ -24,14 +24,14 @@ from fault_injection.faults import (
 )
 from support.suite.broken_rules import break_function, broken_source
 
-from muster.assignor.connect import pins
+from muster.assignor.connect import pinned_jobs
 from muster.state import (
-    config,
+    config_events,
     deadlines,
     deletion,
     drains,
     fencing,
-    hearing,
+    heartbeats,
     liveness,
     member_records,
     recovery,
@@ -119,14 +119,14 @@ MUTANTS = (
     ),
     Mutant(
         "a shorter session is used when the member knows it",
-        config._set,
+        config_events._set,
         "settings.session_timeout_ms > draft",
         "settings.session_timeout_ms != draft",
         (Configures,),
     ),
     Mutant(
         "a task that left the table stays with who has it",
-        config._orphaned,
+        config_events._orphaned,
         "return orphans",
         "return []",
     ),
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "a tick's members are heard",
-        hearing._hear,
+        heartbeats._hear,
         "np.maximum(heard_ms, sessions.last_ms[slots])",
         "sessions.last_ms[slots]",
     ),
@@ -220,14 +220,14 @@ MUTANTS = (
     ),
     Mutant(
         "a job runs on members that name it",
-        pins.Pins.astray,
+        pinned_jobs.Pins.astray,
         "np.where(self.pinned, ~on_naming_worker, ~on_wildcard)",
         "np.where(self.pinned, False, ~on_wildcard)",
         (Configures,),
     ),
     Mutant(
         "what a draining member names does not count",
-        pins.pins_of,
+        pinned_jobs.pins_of,
         "if takes_jobs[worker]",
         "if True",
         (Configures, Drains),

@@ -18,9 +18,9 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment,
 from muster.protocol.tasks import Subtopology
 from muster.replay.fold import Fold, Published, Recording
 from muster.state import invariants, placement
+from muster.state.assignor_outcome import Outcome, Question
 from muster.state.group import Group
 from muster.state.machine import Step, advance
-from muster.state.outcome import Outcome, Question
 
 TASKS = Subtopology("0", 12)
 

@@ -16,9 +16,9 @@ from muster.protocol.records import KeptDrain, Move
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Subtopology, TaskTable
+from muster.state.assignor_outcome import Failure
 from muster.state.draft import Draft
 from muster.state.group import Group
-from muster.state.outcome import Failure
 from muster.state.ownership import Copies, Lags, Orphan
 
 UNITS = Subtopology("0", 4, stateful=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,12 +11,13 @@ from support.streams.consumed import Consumed
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
+from muster.protocol.agreement import Agreement, Beat, checksum, needless_until_ms
 from muster.protocol.events import Mark, Origin, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind
 from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper, _wall_ms
-from muster.streams.heartbeats import Row
+from muster.streams.heartbeat_covers import Row
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
@@ -91,6 +94,56 @@ def test_never_early_never_forgotten(
         assert all(at > now for at in plain.values())
         for sleeping in set(schedule._alarms) - plain.keys():
             schedule.note(sleeping, None)  # the coordinator has answered: it wants no more
+
+
+def agreeing(until_ms: int, *members: str) -> Agreement:
+    """Members with the digest 7, each missing after 10 s without a heartbeat."""
+    digests = np.full(len(members), 7, dtype=np.uint64)
+    return Agreement(until_ms, 10_000, len(members), checksum(members, digests))
+
+
+def test_no_tick_while_all_heartbeats_are_as_agreed() -> None:
+    """The clock looks again when a member would be missing, and wakes the group at the limit."""
+    heard = {"W1": Beat(15_000, 1, 7), "W2": Beat(18_000, 1, 7)}
+    schedule = Schedule(lambda _, agreement, now_ms: needless_until_ms(agreement, heard, now_ms))
+    schedule.note(A, 20_000, apart=True, agreement=agreeing(100_000, "W1", "W2"))
+    for now_ms, next_ms in ((20_000, 25_000), (25_000, 28_000), (28_000, 35_000)):
+        assert schedule.due(now_ms) == []
+        assert (schedule.next_ms(), schedule.overdue_ms(now_ms)) == (next_ms, 0)
+        for member, beat in heard.items():
+            if beat.at_ms + 10_000 == next_ms:
+                heard[member] = beat._replace(at_ms=beat.at_ms + 10_000)
+    heard = {member: Beat(95_000, 1, 7) for member in heard}
+    assert schedule.due(99_999) == []
+    assert schedule.due(100_000) == [(A, None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "heard"),
+    [
+        ("a member is missing", {"W1": 19_000}),
+        ("a member has been silent for too long", {"W1": 19_000, "W2": 9_999}),
+        ("a member is new", {"W1": 19_000, "W2": 19_000, "W3": 19_000}),
+        ("a member has another name", {"W1": 19_000, "W3": 19_000}),
+    ],
+)
+def test_a_tick_where_heartbeats_are_not_as_agreed(name: str, heard: dict[str, int]) -> None:
+    """Whatever differs, the group gets its tick at the time of the wake-up."""
+    beats = {member: Beat(at_ms, 1, 7) for member, at_ms in heard.items()}
+    schedule = Schedule(lambda _, agreement, now_ms: needless_until_ms(agreement, beats, now_ms))
+    schedule.note(A, 20_000, apart=True, agreement=agreeing(100_000, "W1", "W2"))
+    assert schedule.due(20_000) == [(A, None)], name
+
+
+def test_a_tick_where_members_exchanged_their_digests() -> None:
+    """The sum of the digests is the same, but each member holds what the other should."""
+    two = agreeing(100_000, "W1", "W2")
+    digests = np.array([7, 8], dtype=np.uint64)
+    agreement = two._replace(checksum=checksum(("W1", "W2"), digests))
+    right = {"W1": Beat(19_000, 1, 7), "W2": Beat(19_000, 1, 8)}
+    wrong = {"W1": Beat(19_000, 1, 8), "W2": Beat(19_000, 1, 7)}
+    assert needless_until_ms(agreement, right, 20_000) == 29_000
+    assert needless_until_ms(agreement, wrong, 20_000) == 0
 
 
 def woken(group: str) -> Consumed:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from support.suite.waiting import until
 
-from muster.state.outcome import Answer, Outcome, Question
-from muster.streams.batch.aside import RUNNING_MAX, Asides
+from muster.state.assignor_outcome import Answer, Outcome, Question
+from muster.streams.batch.large_placements import RUNNING_MAX, Asides
 
 NOTHING = np.empty(0, dtype=np.int32)
 

@@ -17,7 +17,7 @@ from muster.streams import processor
 from muster.streams.batch import canary_answer
 from muster.streams.canary import GROUP, Canary
 from muster.streams.clock import Clock
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import lane_of, pack
 

@@ -20,7 +20,7 @@ from muster.streams.batch import group_batch
 from muster.streams.batch.group_batch import BatchResult, Publisher
 from muster.streams.batch.inbox import Inbox
 from muster.streams.batch.stored_values import Stored
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 
 G = GroupId("g")
 PARTITIONS = {topic.name("muster"): 2 for topic in TOPICS}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.protocol.errors import ConfigError
-from muster.streams.config import SETTINGS, JobConfig, job_config
+from muster.streams.job_settings import SETTINGS, JobConfig, job_config
 from muster.streams.spark_session import ALWAYS, POSIX, session_settings
 
 JARS = [Path("/j/spark-sql-kafka.jar"), Path("/j/hadoop-bare-naked-local-fs-0.1.0.jar")]

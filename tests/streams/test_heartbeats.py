@@ -6,9 +6,9 @@ from muster.protocol import codec
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Heartbeat, Mark, Tick
 from muster.protocol.ids import GroupId, MemberId
-from muster.streams import heartbeats
+from muster.streams import heartbeat_covers
 from muster.streams.clock import COMPANY_SHARE, Schedule
-from muster.streams.heartbeats import STRANGE_MS, STRANGERS_MAX, Heartbeats, Row, Sleeper
+from muster.streams.heartbeat_covers import STRANGE_MS, STRANGERS_MAX, Heartbeats, Row, Sleeper
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 KNOWN = {A, B}
@@ -97,7 +97,7 @@ def test_lost_records_are_not_vouched_for() -> None:
 
 def test_a_group_beyond_its_bound_is_not_vouched_for(monkeypatch) -> None:
     """Too many names in one group: that group's time stands still, another one's goes on."""
-    monkeypatch.setattr(heartbeats, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(heartbeat_covers, "MEMBERS_MAX", 2)
     heard = listening()
     for sleeper in (A, B):
         heard.cover(sleeper)

@@ -11,7 +11,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from muster.streams.operator import Operator
+from muster.streams.operator_envelope import Operator
 from muster.streams.processor import GroupProcessor
 
 ASKED = """

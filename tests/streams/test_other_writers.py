@@ -20,7 +20,7 @@ from muster.protocol.records import Rejected
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.schemas import read_schemas
 from muster.streams import processor
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
 

@@ -25,12 +25,12 @@ from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain, Tick
 from muster.protocol.ids import MemberId
-from muster.protocol.parts import parts
 from muster.protocol.records import (
     GroupSnapshot,
     MemberAssignment,
     Rejected,
 )
+from muster.protocol.split_records import parts
 from muster.streams import processor
 from muster.streams.batch import group_batch, outbox
 from muster.streams.batch.group_batch import Publisher
@@ -74,7 +74,7 @@ def test_a_record_too_large_keeps_the_last_good_generation(
     with monkeypatch.context() as limited:
         # Every snapshot must be split, and readers accept no more than 100 bytes.
         most = {GroupSnapshot: 200}
-        limited.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 100)
+        limited.setattr("muster.protocol.split_records.VALUE_BYTES_MAX", 100)
         limited.setattr(
             outbox, "parts", lambda r, turn: parts(r, most.get(type(r), 10_000), turn=turn)
         )

@@ -18,12 +18,12 @@ from muster.kafka.settings import client_settings
 from muster.protocol.codec import encode
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
-from muster.protocol.parts import parts
 from muster.protocol.records import GroupGone
+from muster.protocol.split_records import parts
 from muster.streams import recovery
 from muster.streams.checkpoint import unverified
 from muster.streams.recovery import first_wanted, without_others
-from muster.streams.signs import Signs
+from muster.streams.signs_of_life import Signs
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]

@@ -9,7 +9,7 @@ import pytest
 from support.kafka.brokers import PARTITIONS, new_topics
 from support.suite.waiting import until
 
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
 from muster.worker.messages import CaughtUp
 from muster.worker.reader_progress import LOST_MS, Progress

@@ -25,11 +25,11 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment, Rejected
 from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams import clock, heartbeats
+from muster.streams import clock, heartbeat_covers
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import STRANGE_TICKS, Clock, Schedule
-from muster.streams.heartbeats import STRANGE_MS, Heartbeats, Row, Sleeper
-from muster.streams.listening import Listener
+from muster.streams.heartbeat_covers import STRANGE_MS, Heartbeats, Row, Sleeper
+from muster.streams.heartbeat_reader import Listener
 from muster.streams.source import lane_of, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -165,7 +165,7 @@ def test_a_forger_crowds_out_no_member() -> None:
 
 def test_the_largest_group_loses_its_heartbeats_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many groups flooded together: what is kept is bounded, an innocent group keeps its own."""
-    monkeypatch.setattr(heartbeats, "HEARD_MAX", 100)
+    monkeypatch.setattr(heartbeat_covers, "HEARD_MAX", 100)
     names = [f"flooded{n}" for n in range(8)]
     known = {INNOCENT, *(Sleeper("muster", GroupId(name)) for name in names)}
     heard = Heartbeats()
@@ -184,8 +184,8 @@ def test_the_largest_group_loses_its_heartbeats_first(monkeypatch: pytest.Monkey
 
 def test_what_the_clock_counts_is_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over thousands of ticks, deliveries, failures and forgotten groups; nothing is left over."""
-    monkeypatch.setattr(heartbeats, "HEARD_MAX", 40)
-    monkeypatch.setattr(heartbeats, "MEMBERS_MAX", 15)
+    monkeypatch.setattr(heartbeat_covers, "HEARD_MAX", 40)
+    monkeypatch.setattr(heartbeat_covers, "MEMBERS_MAX", 15)
     chance, heard = random.Random(3), Heartbeats()
     heard.listen("muster", 1)
     names = [f"g{n}" for n in range(6)]

@@ -12,7 +12,7 @@ from muster import plugins
 from muster.assignor.errors import UnknownAssignor
 from muster.protocol.events import Tick
 from muster.protocol.records import MemberAssignment, Rejected
-from muster.streams.config import job_config
+from muster.streams.job_settings import job_config
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.suite.waiting import until
 
 from muster.broker import jars
+from muster.broker.embedded_kafka import HOST, free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.broker.java import java
-from muster.broker.kafka import HOST, free_port
-from muster.broker.tether import Tethered
 
 START_S = 240.0
 LOGGING = """\

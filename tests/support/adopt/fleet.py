@@ -28,7 +28,7 @@ from support.adopt.commits import commits
 from support.kafka.brokers import Topics
 from support.suite.waiting import until
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.errors import NotFound
 from muster.kafka import groups
 

@@ -21,7 +21,7 @@ from support.kafka.brokers import PARTITIONS, Topics
 from support.kafka.proxy import Proxy
 from support.suite.waiting import until
 
-from muster.broker.kafka import HOST, EmbeddedKafka, free_port
+from muster.broker.embedded_kafka import HOST, EmbeddedKafka, free_port
 from muster.protocol.topics import TOPICS
 
 NODES = (1, 2, 3)

@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from muster.broker.kafka import HOST
+from muster.broker.embedded_kafka import HOST
 
 T = TypeVar("T")
 CHUNK = 65_536

@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from support.suite.waiting import until
 
-from muster.broker.kafka import EmbeddedKafka, free_port
-from muster.broker.tether import Tethered
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.cli.main import main
 from muster.kafka.acls import Role
 from muster.kafka.settings import ClientSettings

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 from hypothesis import strategies as st
 
+from muster.protocol.agreement import Agreement
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
@@ -232,8 +233,22 @@ assignments = st.builds(
     apart=st.booleans(),
     message=texts,
 )
+agreements = st.builds(
+    Agreement,
+    until_ms=st.integers(0, 2**63 - 1),
+    silence_ms=st.integers(0, 2**32 - 1),
+    members=st.integers(1, 2**32 - 1),
+    checksum=st.integers(0, 2**64 - 1),
+)
 wake_ups = st.one_of(
-    st.builds(WakeUp, group=texts, at_ms=longs, published=marks, apart=st.booleans()),
+    st.builds(
+        WakeUp,
+        group=texts,
+        at_ms=longs,
+        published=marks,
+        apart=st.booleans(),
+        agreement=st.none() | agreements,
+    ),
     st.builds(WakeUp, group=texts, at_ms=st.none()),
 )
 rejected = st.builds(

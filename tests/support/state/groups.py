@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.state.assignor_outcome import Answer, to_json
 from muster.state.group import Group
-from muster.state.outcome import Answer, to_json
 
 PARTS = ("owned", "target", "timers", "recovery")
 DERIVED = ("sessions", "roster")

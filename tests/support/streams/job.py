@@ -19,8 +19,8 @@ import pytest
 from support.kafka.brokers import Topics
 from support.suite.waiting import until
 
-from muster.broker.kafka import free_port
-from muster.broker.tether import Tethered
+from muster.broker.embedded_kafka import free_port
+from muster.broker.ends_with_parent import Tethered
 
 START_TIMEOUT_S = 240.0
 LOG_TAIL = 40

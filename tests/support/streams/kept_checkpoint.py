@@ -27,7 +27,7 @@ from support.kafka.brokers import Topics, create_topics
 from support.streams.job import Job
 from support.worker.fleet import Fleet
 
-from muster.broker.kafka import EmbeddedKafka
+from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
 from muster.streams.checkpoint.topic_ids import FILE
 

@@ -19,8 +19,8 @@ from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, Event, GroupConfig, Mark, Origin, Report, Tick
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
-from muster.protocol.tasks import Connector, Subtopology, TaskTable
+from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected, WakeUp
+from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams.batch import group_batch
 from muster.streams.batch.group_batch import Publisher
@@ -145,6 +145,21 @@ def _of(kept: KeptGroup, member: str) -> list[str]:
     return [task for task, holder in kept.holders().items() if holder == member]
 
 
+def _quiet() -> KeptGroup:
+    """Both members heartbeat apart and agree, so the clock writes no ticks for minutes."""
+    kept = KeptGroup().take(config(NINE), join("W1", apart=True), join("W2", apart=True))
+    kept.take(Tick(group=GROUP, cover=Cover(0, 0)))
+    holders = kept.holders()
+    held = {
+        member: Holding(active=TaskSet.of(task for task in holders if holders[task] == member))
+        for member in ("W1", "W2")
+    }
+    heard = tuple(Heard(member, 0, 1, holding.digest()) for member, holding in held.items())
+    wake_up = next(r for r in reversed(kept.published) if isinstance(r, WakeUp))
+    cover = Cover(0, kept.now_ms, heard)
+    return kept.take(Tick(group=GROUP, published=wake_up.published, cover=cover), obey=False)
+
+
 def _two_owners() -> KeptGroup:
     kept = _two()
     claimed = Holding(active=TaskTable((NINE,)).set_of(range(2)))
@@ -185,6 +200,7 @@ MOMENTS: dict[str, Callable[[], KeptGroup]] = {
         .take(Tick(group=GROUP, cover=Cover(0, 0)))
         .take(Tick(group=GROUP, cover=Cover(0, 2**40, (Heard("W1", 0, 1, 1),))), obey=False)
     ),
+    "quiet, no tick for minutes": _quiet,
     "empty": lambda: _two().take(leave("W1"), leave("W2")),
 }
 

@@ -18,9 +18,9 @@ import pyspark
 from support.suite.jvms import SMALL
 from support.suite.waiting import until
 
+from muster.broker.embedded_kafka import HOST, free_port
+from muster.broker.ends_with_parent import Tethered
 from muster.broker.java import java_home
-from muster.broker.kafka import HOST, free_port
-from muster.broker.tether import Tethered
 
 SPARK_HOME = Path(pyspark.__file__).parent
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"

@@ -14,7 +14,7 @@ from support.kafka.brokers import Topics
 from support.suite.waiting import until
 from support.worker import member, overlap
 
-from muster.broker.tether import Tethered
+from muster.broker.ends_with_parent import Tethered
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState, Rejected

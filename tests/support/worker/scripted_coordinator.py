@@ -14,7 +14,6 @@ from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Heartbeat, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, partition_of
-from muster.protocol.parts import parts
 from muster.protocol.records import (
     Dictionary,
     Fault,
@@ -24,6 +23,7 @@ from muster.protocol.records import (
     MemberGone,
 )
 from muster.protocol.signing import HEADER
+from muster.protocol.split_records import parts
 from muster.protocol.tasks import TaskSet, TaskTable, Unit
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind, topic_name

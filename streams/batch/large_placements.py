@@ -1,4 +1,4 @@
-"""Large placements: computed in a child process while batches go on.
+"""Large placements run aside: a child process computes them while batches go on.
 
 A group asks for a placement (`state.placement`), and asks again until the answer is there. The
 child is a fork, so it has the group as it was when it asked first. It runs at a low priority, and
@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import NamedTuple
 
-from muster.state.outcome import Aside, Outcome, Question
+from muster.state.assignor_outcome import Aside, Outcome, Question
 from muster.streams.batch.child_process import answer_to, end_of
 
 RUNNING_MAX = 2
@@ -55,7 +55,7 @@ class Asides:
         return lambda question, work: self.ask((f"{prefix} {question[0]}", *question[1:]), work)
 
     def ask(self, question: Question, work: Callable[[], Outcome]) -> Outcome | str | None:
-        """Begin to compute a placement, or look whether it is there; see `state.outcome.Aside`."""
+        """Begin to compute a placement, or take its answer; see `assignor_outcome.Aside`."""
         if multiprocessing.parent_process() is not None:
             return work()  # within a child, whose group is watched alone: it can wait
         now_s = time.monotonic()

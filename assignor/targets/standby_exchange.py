@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.targets.standby_request import StandbyRequest
-from muster.assignor.targets.tags import Zones
+from muster.assignor.targets.tag_zones import Zones
 
 
 def exchanged(view: GroupView, zones: Zones, request: StandbyRequest) -> Pairs:

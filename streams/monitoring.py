@@ -13,8 +13,8 @@ from muster.signing.keyring import KeyFile
 from muster.streams import claim
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
-from muster.streams.config import JobConfig
 from muster.streams.discovery import Discovery, Pace
+from muster.streams.job_settings import JobConfig
 from muster.streams.observability.group_gauges import GroupsCollector
 from muster.streams.observability.group_stats import Fold
 from muster.streams.observability.health import Health

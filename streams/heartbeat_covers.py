@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from muster.protocol.agreement import Agreement, Beat, needless_until_ms
 from muster.protocol.covers import AGE_S_MAX, Cover, Heard
 from muster.protocol.errors import DecodeError
-from muster.protocol.heartbeats import heartbeats
+from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key, partition_of
 
@@ -71,7 +72,7 @@ class _Group:
 
     Attributes:
         through_ms: end of the newest cover that Kafka has acknowledged; the next one begins here.
-        heard: member → time, epoch and digest of its newest heartbeat after that.
+        heard: member → its newest heartbeat after that.
         sent: the same of the cover that is under way; None = none is.
         sent_ms: the end of that cover.
         has_lost: heartbeats were dropped since the newest cover.
@@ -79,8 +80,8 @@ class _Group:
     """
 
     through_ms: int
-    heard: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    sent: dict[str, tuple[int, int, int]] | None = None
+    heard: dict[str, Beat] = field(default_factory=dict)
+    sent: dict[str, Beat] | None = None
     sent_ms: int = 0
     has_lost: bool = False
     is_gone: bool = False
@@ -153,7 +154,7 @@ class Heartbeats:
                 sleeper = names[row.key]
                 if sleeper is not None:
                     at_ms = max(row.at_ms, partition.through_ms)
-                    self._hear(sleeper, partition, member, (at_ms, epoch, digest))
+                    self._hear(sleeper, partition, member, Beat(at_ms, epoch, digest))
                 position, member, epoch, digest = next(beats, (-1, "", 0, 0))
             partition.through_ms = max(partition.through_ms, row.at_ms)
 
@@ -174,9 +175,7 @@ class Heartbeats:
             self._strangers[sleeper] = row.at_ms
         return sleeper
 
-    def _hear(
-        self, sleeper: Sleeper, partition: _Partition, member: str, beat: tuple[int, int, int]
-    ) -> None:
+    def _hear(self, sleeper: Sleeper, partition: _Partition, member: str, beat: Beat) -> None:
         group = self._groups.get(sleeper)
         if group is None:
             # Whatever came before this record was not kept, so no cover vouches for that time.
@@ -215,6 +214,13 @@ class Heartbeats:
         self._heard -= len(group.heard)
         del self._groups[sleeper]
 
+    def needless_until_ms(self, sleeper: Sleeper, agreement: Agreement, now_ms: int) -> int:
+        """The time up to which a group needs no tick; 0 = it needs one now."""
+        group = self._groups.get(sleeper)
+        if group is None or group.sent is not None or group.has_lost:
+            return 0
+        return needless_until_ms(agreement, group.heard, now_ms)
+
     def cover(self, sleeper: Sleeper) -> Cover | None:
         """The cover of the next tick; None = nothing was read, or the one before is not `done`."""
         partition = self._partition(sleeper)
@@ -248,7 +254,7 @@ class Heartbeats:
             self._come_back(group, group.sent)
         group.sent = None
 
-    def _come_back(self, group: _Group, sent: dict[str, tuple[int, int, int]]) -> None:
+    def _come_back(self, group: _Group, sent: dict[str, Beat]) -> None:
         """Keep again what was not written, within the limits of the group and of all groups."""
         both = sent | group.heard
         self._heard -= len(group.heard)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.copies import NO_COPY, Copies, code, contains, holds
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
-from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed, stopped
+from muster.assignor.reason_arrays import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.staging import Staged, Target
 from muster.assignor.targets.traffic import crossings

@@ -1,4 +1,4 @@
-"""Small groups placed exactly: actives, then standbys (`muster.assignor.solvers.exact`).
+"""Small groups placed exactly: actives, then standbys (`muster.assignor.solvers.small_exact`).
 
 For actives these count, in this order: the cost of racks and moves where racks count (S4-F04),
 tasks moved, starts without a warm copy, learners that would be lost, copies left unused (these two
@@ -17,10 +17,10 @@ import numpy as np
 from muster.assignor.copies import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
-from muster.assignor.solvers.exact import boxes, cheapest, least_uneven, overlaps
+from muster.assignor.solvers.cheapest_in_box import Box, folded
+from muster.assignor.solvers.small_exact import boxes, cheapest, least_uneven, overlaps
 from muster.assignor.solvers.spread import Spread
-from muster.assignor.solvers.within import Box, folded
-from muster.assignor.targets.figures import Figures
+from muster.assignor.targets.cost_tables import Figures
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.racks import STATELESS
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest

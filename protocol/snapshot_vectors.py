@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from muster.protocol.bits import put_varint, take_varint
 from muster.protocol.errors import DecodeError, EncodeError
-from muster.protocol.owners import decode_owners, encode_owners
+from muster.protocol.owner_vectors import decode_owners, encode_owners
 from muster.protocol.tasks import IntArray
 from muster.protocol.taskset import decode_segment, encode_segment
 

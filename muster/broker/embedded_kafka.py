@@ -2,8 +2,8 @@
 
 For tests, demos and laptops. `EmbeddedKafka` starts the JVM, waits until the broker answers the
 Kafka protocol (not until a log line says so), and ends it when it is closed or when this process
-ends, even by SIGKILL (`tether.py`). A broker that is stopped and started again has the same port
-and the same data.
+ends, even by SIGKILL (`ends_with_parent.py`). A broker that is stopped and started again has the
+same port and the same data.
 
 Its data directory holds ``server.properties``, ``kafka.log`` and ``logs/``. Without a directory
 given, it makes a temporary one and removes it at the end.
@@ -27,10 +27,10 @@ from typing import IO
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from muster.broker.ends_with_parent import Tethered
 from muster.broker.errors import BrokerFailed
 from muster.broker.jars import jars
 from muster.broker.java import java
-from muster.broker.tether import Tethered
 
 VERSION = "4.3.1"
 HOST = "127.0.0.1"

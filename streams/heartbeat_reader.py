@@ -1,4 +1,4 @@
-"""Reads the heartbeats of members that heartbeat apart, for a clock (`heartbeats`)."""
+"""Reads the heartbeats of members that heartbeat apart, for a clock (`heartbeat_covers`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from muster.protocol import codec
 from muster.protocol.events import Tick
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import canary
-from muster.streams.heartbeats import Heartbeats, Row, Sleeper
+from muster.streams.heartbeat_covers import Heartbeats, Row, Sleeper
 
 _log = structlog.get_logger("muster.streams")
 

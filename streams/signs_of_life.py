@@ -22,8 +22,8 @@ from muster.protocol import codec
 from muster.protocol.keys import SIGN_GROUP, key_of
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.background_thread import Loop
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.loop import Loop
 
 INTERVAL_MS = 1_000
 CLAIM_TIMEOUT_S = 60.0

@@ -6,30 +6,19 @@ The newest record is the baseline, so any number of processes come to the same a
   moment; nothing else makes a group's tasks fewer.
 - A topic with another id was deleted and made again. Its tasks are dropped in one record and found
   in the next, so that their members stop them and begin anew.
-- Weights are relative: the mean of a source's partitions weighs 1. New ones count only if they say
-  something new.
+
+The tasks' weights are in `measured_weights`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from muster.discovery.measured_weights import Loads, weighed
 from muster.discovery.topics import Topic
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import RackLists, Subtopology
-
-Loads = Mapping[tuple[str, int], float]
-"""(topic, partition) → what it carries, in any unit."""
-NEWS_SHARE = 0.25
-"""A weight says something new if it differs by this share of the larger one..."""
-NEWS_MIN = 0.2
-"""...and by this much of a mean partition."""
-IDLE_WEIGHT = 0.05
-"""What a partition weighs at least, so that idle ones are shared out too."""
-LAG_NEWEST_SHARE = 0.3
-"""How much of a smoothed lag is the newest look's; the rest is of those before. A lag goes up and
-down with every fetch of its consumer; rates are means over minutes already."""
 
 
 @dataclass(slots=True)
@@ -91,14 +80,6 @@ def find(
     return Found(source, tuple(sorted(measured, key=lambda unit: unit.name)), _sorted(ids)), faults
 
 
-def smoothed(before: Loads, now: Loads) -> dict[tuple[str, int], float]:
-    """Lags smoothed over the looks; a partition that is new has the lag it has now."""
-    return {
-        place: LAG_NEWEST_SHARE * lag + (1 - LAG_NEWEST_SHARE) * before.get(place, lag)
-        for place, lag in now.items()
-    }
-
-
 def _waiting(known: Mapping[str, str], look: Look, memory: Memory, grace_ms: int) -> list[str]:
     """Topics of the newest record that are not there now, and whose grace time runs."""
     waiting = []
@@ -152,74 +133,6 @@ def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
             row.append(near)
         rows.append(tuple(row))
     return tuple(rows)
-
-
-def weighed(
-    source: Source,
-    units: Sequence[Subtopology],
-    old: Mapping[str, Subtopology],
-    loads: Loads | None,
-) -> list[Subtopology]:
-    """The units with measured weights: those that they had, unless new ones say more.
-
-    Args:
-        source: says whether, and by what.
-        units: as they are now, of all topics of the source.
-        old: name → unit as it was before.
-        loads: of the partitions; None = not measured this time.
-    """
-    if not source.measure:
-        return list(units)
-    fresh = None if loads is None else _weights(source, units, loads)
-    if fresh is not None and any(
-        _says_more(old.get(unit.name), unit, fresh[unit.name]) for unit in units
-    ):
-        return [replace(unit, weights=fresh[unit.name]) for unit in units]
-    kept = []
-    for unit in units:
-        before = old.get(unit.name)
-        weights = None if before is None else before.weights
-        fits = weights is not None and len(weights) == unit.partitions
-        kept.append(replace(unit, weights=weights if fits else None))
-    return kept
-
-
-def _weights(
-    source: Source, units: Sequence[Subtopology], loads: Loads
-) -> dict[str, tuple[float, ...]]:
-    """Unit → the weight of each task; the mean over the source is 1."""
-    raw = {
-        unit.name: [
-            sum(loads.get((topic, number), 0.0) for topic in _read_by(source, unit))
-            for number in range(unit.partitions)
-        ]
-        for unit in units
-    }
-    values = [value for row in raw.values() for value in row]
-    mean = sum(values) / len(values) if values else 0.0
-    return {
-        name: tuple(_rounded(max(value / mean, IDLE_WEIGHT)) if mean > 0 else 1 for value in row)
-        for name, row in raw.items()
-    }
-
-
-def _read_by(source: Source, unit: Subtopology) -> Sequence[str]:
-    return source.topics if source.co_partitioned and source.topics else (unit.name,)
-
-
-def _rounded(value: float) -> float:
-    """Two significant digits."""
-    return float(f"{value:.1e}")
-
-
-def _says_more(before: Subtopology | None, unit: Subtopology, fresh: tuple[float, ...]) -> bool:
-    weights = None if before is None else before.weights
-    if weights is None or len(weights) != unit.partitions:
-        weights = (1.0,) * unit.partitions
-    return any(
-        abs(new - old) > max(NEWS_SHARE * max(new, old), NEWS_MIN)
-        for new, old in zip(fresh, weights, strict=True)
-    )
 
 
 def _sorted(ids: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -1,6 +1,6 @@
 """Placing very many copies, where a flow with an arc per (task, member) would be too large.
 
-Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike`) says which
+Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike_tasks`) says which
 existing copies to use and how many new ones each member takes; these are dealt round robin. With
 racks, there is one flow over classes of tasks. Neither flow keeps copies of a task on different
 members, so their costs are lower bounds, and the few clashes are exchanged between neighbours,
@@ -16,7 +16,7 @@ from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pai
 from muster.assignor.solvers.balance import dealt
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
-from muster.assignor.targets.alike import used
+from muster.assignor.targets.alike_tasks import used
 from muster.assignor.targets.standby_request import (
     ExistingCopies,
     PlacedStandbys,

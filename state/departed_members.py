@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from muster.assignor.model import Reason
-from muster.assignor.reasons import told_of
+from muster.assignor.reason_arrays import told_of
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray, TaskTable

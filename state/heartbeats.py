@@ -27,6 +27,8 @@ Numbers = NDArray[np.int64]
 def take(draft: Draft, tick: Tick) -> None:
     """Take in what a tick's clock has heard, and move the session clock by the time it covers."""
     if tick.cover is None:
+        if draft.sessions.agreement is not None:
+            deadlines.use_up(draft)  # a clock that hears nothing has written it
         return
     sessions, cover = draft.sessions, tick.cover
     sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from muster.assignor.connect.pins import Pins
+from muster.assignor.connect.pinned_jobs import Pins
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.reasons import LOST, Moves, Reasons, Text
+from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 

@@ -19,10 +19,10 @@ import numpy as np
 
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
-from muster.assignor.reasons import Moves, Reasons, changed, stopped
+from muster.assignor.reason_arrays import Moves, Reasons, changed, stopped
+from muster.assignor.reason_texts import gained
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
-from muster.assignor.targets.exchange import exchanged
 from muster.assignor.targets.least_cost import settled_by_cost
 from muster.assignor.targets.plan_data import Actives, changelog_toll
 from muster.assignor.targets.racks import (
@@ -34,9 +34,9 @@ from muster.assignor.targets.racks import (
     racks_of,
 )
 from muster.assignor.targets.standby import choices
+from muster.assignor.targets.standby_exchange import exchanged
 from muster.assignor.targets.standby_request import StandbyRequest
-from muster.assignor.targets.tags import Zones
-from muster.assignor.why import gained
+from muster.assignor.targets.tag_zones import Zones
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from muster.protocol.tags import KEY_CHARS_MAX, TAGS_MAX
+from muster.protocol.client_tags import KEY_CHARS_MAX, TAGS_MAX
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1

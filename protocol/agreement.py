@@ -1,0 +1,110 @@
+"""The heartbeats with which a group needs no tick: the extra ``agreement`` of a wake-up.
+
+A quiet group would get a tick every 20 s that says nothing new: each member still writes the same
+heartbeat. So the coordinator says in the wake-up which heartbeats it expects, and a clock that goes
+on reading exactly these writes no tick before `until_ms`. As soon as a member is missing, is new,
+or writes another digest, the clock writes the tick. A clock that does not know the extra writes
+each tick at the time of the wake-up.
+
+An agreement decides only how soon a tick comes. A tick that comes late ends a session late, so a
+wrong agreement gives no task two owners.
+
+Layout (little endian): `until_ms` (8 bytes), `silence_ms` (4), `members` (4), `checksum` (8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.digest import fnv1a64_of, mixed
+from muster.protocol.errors import DecodeError
+from muster.protocol.framing import Row
+
+EXTRA = "agreement"
+_LAYOUT = Struct("<qIIQ")
+
+
+class Agreement(NamedTuple):
+    """The heartbeats that a coordinator expects of a group in which nothing happens.
+
+    Attributes:
+        until_ms: the group needs a tick at this time in any case, epoch milliseconds.
+        silence_ms: a member that has written nothing for so long is missing.
+        members: number of members.
+        checksum: of the members' ids and digests, see `checksum`.
+    """
+
+    until_ms: int
+    silence_ms: int
+    members: int
+    checksum: int
+
+
+class Beat(NamedTuple):
+    """The newest heartbeat of a member that a clock has read.
+
+    Attributes:
+        at_ms: broker time of the heartbeat.
+        epoch, digest: of the heartbeat.
+    """
+
+    at_ms: int
+    epoch: int
+    digest: int
+
+
+def checksum(members: Sequence[str], digests: NDArray[np.uint64]) -> int:
+    """A 64-bit sum over the members, in any order.
+
+    Args:
+        members: member ids.
+        digests: uint64[N], digest of each.
+    """
+    if not members:
+        return 0
+    names = fnv1a64_of([member.encode() for member in members])
+    return int(np.add.reduce(mixed(names ^ mixed(digests, 0), 0)))
+
+
+def needless_until_ms(agreement: Agreement, heard: Mapping[str, Beat], now_ms: int) -> int:
+    """The time up to which a group needs no tick; 0 = it needs one now.
+
+    Args:
+        agreement: of the group's newest wake-up.
+        heard: member → its newest heartbeat, since the newest tick of this clock.
+        now_ms: the broker's time.
+    """
+    if now_ms >= agreement.until_ms or len(heard) != agreement.members:
+        return 0
+    missing_ms = min(beat.at_ms for beat in heard.values()) + agreement.silence_ms
+    digests = np.fromiter((b.digest for b in heard.values()), dtype=np.uint64, count=len(heard))
+    if missing_ms <= now_ms or checksum([*heard], digests) != agreement.checksum:
+        return 0
+    return min(missing_ms, agreement.until_ms)
+
+
+def agreement_row(agreement: Agreement | None) -> Row:
+    """The extra ``agreement`` of a wake-up."""
+    return {} if agreement is None else {"extras": {EXTRA: _LAYOUT.pack(*agreement)}}
+
+
+def agreement_from(row: Row) -> Agreement | None:
+    """Read what `agreement_row` wrote; None if there is no agreement.
+
+    Raises:
+        DecodeError: the bytes are not an agreement.
+    """
+    data = row["extras"].get(EXTRA)
+    if data is None:
+        return None
+    if len(data) != _LAYOUT.size:
+        raise DecodeError(f"an agreement of {len(data)} bytes; expected {_LAYOUT.size}")
+    agreement = Agreement(*_LAYOUT.unpack(data))
+    if agreement.until_ms < 0 or not agreement.members:
+        raise DecodeError(f"an agreement of {agreement.members} members until {agreement.until_ms}")
+    return agreement
