@@ -30,15 +30,15 @@ def test_what_another_owns_waits_a_round():
     assert second["A"].assigned == TaskSet.of(["t_0"])
 
 
-def test_nobody_owns_anything_under_an_eager_protocol():
-    """One round does it all."""
+def test_an_eager_protocol_needs_one_round():
+    """Members of an eager protocol own nothing during a round, so each gets all at once."""
     target = {"A": TaskSet.of(["t_0"]), "B": TaskSet.of(["t_1"])}
     given = answers([member("A"), member("B")], target)
     assert {name: each.assigned for name, each in given.items()} == target
 
 
-def test_the_younger_generation_owns():
-    """A member that was away claims what was given on meanwhile."""
+def test_a_claim_of_a_later_generation_counts():
+    """A member that was away still claims a partition that another member got meanwhile."""
     target = {"A": TaskSet.of(["t_0"]), "B": EMPTY}
     given = answers([member("A", "t_0", generation=9), member("B", "t_0", generation=4)], target)
     assert given["A"].assigned == TaskSet.of(["t_0"])
@@ -46,7 +46,7 @@ def test_the_younger_generation_owns():
 
 
 def test_two_owners_of_one_generation_both_stop():
-    """That must not be; then neither is believed."""
+    """If two members claim one partition for one generation, both stop it."""
     target = {"A": TaskSet.of(["t_0"])}
     given = answers([member("A", "t_0"), member("B", "t_0")], target)
     assert given["A"].assigned == given["B"].assigned == EMPTY
@@ -54,7 +54,7 @@ def test_two_owners_of_one_generation_both_stop():
 
 
 def test_only_subscribed_topics():
-    """A Java consumer that gets another topic's partition joins again at once, for ever."""
+    """No member gets a topic that it has not subscribed: a Java consumer would rejoin for ever."""
     target = {"A": TaskSet.of(["t_0", "u_0"])}
     assert answers([member("A")], target)["A"].assigned == TaskSet.of(["t_0"])
 

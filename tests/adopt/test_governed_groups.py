@@ -14,7 +14,7 @@ BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperat
 
 
 def settled(world: GovernedWorld, span_ms: int = 20_000) -> None:
-    """Let time pass, then expect peace: all owned once, the books agree, no further round."""
+    """Let time pass; then each partition has one owner, records agree, and no round begins."""
     world.time.run(span_ms)
     assert world.all_owned(), world.shares()
     assert world.books_agree()

@@ -97,7 +97,7 @@ class Life:
             self.world.time.run(self._random.choice((0, 50, 700, 3_000, 12_000)))
 
     def settle(self) -> None:
-        """End all trouble; then everything is owned once, the books agree, and there is peace."""
+        """End all faults; then each partition has one owner, records agree, and no round begins."""
         world = self.world
         world.log.runs = True
         for governor in world.governors:

@@ -136,7 +136,7 @@ def test_a_dead_clock() -> None:
     assert "the wake-up of group orders is 2 min past" in first_finding(quiet, "clock").what
 
 
-def test_late_is_not_dead() -> None:
+def test_a_wake_up_within_the_grace_period_is_no_failure() -> None:
     """A wake-up that is late by less than the grace period is no failure."""
     assert Level.FAIL not in levels(facts(wakeups={ORDERS: NOW - 29_000})).values()
 

@@ -236,7 +236,7 @@ CAPACITIES = [(2**31 - 1, 1), (2**31 - 1, 2**31 - 2, 3), (1_000_003, 999_983, 7,
 
 @pytest.mark.parametrize("capacities", CAPACITIES)
 @pytest.mark.parametrize("assignor", [*STREAMS, "cooperative"])
-def test_no_capacity_is_too_much(assignor: str, capacities: tuple[int, ...]) -> None:
+def test_the_largest_capacities_are_placed(assignor: str, capacities: tuple[int, ...]) -> None:
     """Any capacities are placed, with memory for the tasks and not for the capacities."""
     connect = assignor == "cooperative"
     unit = {"connector": "c", "tasks": 9}

@@ -140,7 +140,7 @@ def test_lag_promotes_like_a_report() -> None:
     assert shape(records[2])["S4"] == (1, 0)
 
 
-def test_bad_scenarios_name_the_place() -> None:
+def test_an_error_in_a_scenario_names_its_place() -> None:
     """The error names the place of the fault."""
     for events, place in (
         ([{"at_ms": 0, "leave": "W9"}], "events[0].leave"),

@@ -250,7 +250,7 @@ def test_a_drain_is_confirmed_first(browser: Browser, monkeypatch: pytest.Monkey
         assert by.startswith("console@")
 
 
-def test_everything_by_keyboard(browser: Browser, busy: str) -> None:
+def test_the_console_works_by_keyboard_alone(browser: Browser, busy: str) -> None:
     """Search, open a group, walk the map, ask why, go back in time, tabs: without a mouse."""
     with page(browser) as opened:
         opened.goto(busy)

@@ -119,7 +119,7 @@ def test_a_frame_is_the_group_at_a_moment(url: str, store: Store) -> None:
     assert ask(url, "/api/frame?g=none").json["error"].startswith("no group 'none'")
 
 
-def test_answers_say_why(url: str) -> None:
+def test_answers_give_reasons(url: str) -> None:
     """A task's sentence, a generation's moves, and a plan."""
     assert ask(url, "/api/why?g=g&task=0_9").json["sentence"] == "0_9 runs on W4"
     assert ask(url, "/api/why?g=g&task=7_7").status == 404

@@ -139,7 +139,7 @@ def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
     assert all(m.reason for m in moves)
 
 
-def test_what_was_published_comes_out_again(
+def test_a_recorded_life_replays_byte_for_byte(
     fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A life with a leave, a crash and a config change replays byte for byte."""

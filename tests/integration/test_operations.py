@@ -119,7 +119,7 @@ def test_metrics_tell_the_life(life: Page) -> None:
     assert life.values["muster_ready"] == life.values["muster_healthy"] == 1
 
 
-def test_the_dead_cost_a_session(life: Page) -> None:
+def test_ownerless_time_includes_the_session_of_a_dead_member(life: Page) -> None:
     """Ownerless time includes a session timeout for each of the dead member's three tasks."""
     session_s = int(QUICK["session.timeout.ms"]) / 1000
     assert life.get("task_ownerless_seconds_sum") >= 3 * session_s
@@ -146,7 +146,9 @@ def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
     assert {"claimed", "running"} <= {each.get("event") for each in entries}
 
 
-def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_finds_no_failure(
+    life: Page, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The doctor, with Kafka and the metrics port, finds no failure and lists the dead letter."""
     kafka = job.topics
     command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
@@ -251,7 +253,7 @@ def _is_driver(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_stuck_batch_is_not_well(life: Page, job: Job) -> None:
+def test_a_stuck_batch_is_reported_as_stalled(life: Page, job: Job) -> None:
     """While the Python workers are frozen in a batch, /healthz says stalled; afterwards ok."""
     workers = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_python_worker(c)]
     assert workers
@@ -282,7 +284,7 @@ def test_the_canary_is_timed(job: Job, capsys: pytest.CaptureFixture[str]) -> No
     assert canary.GROUP not in job.get("/metrics")[1]
 
 
-def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
+def test_a_frozen_jvm_is_reported_as_stalled(life: Page, job: Job) -> None:
     """While the JVM is frozen and events arrive, /healthz says stalled; afterwards it says ok."""
     assert job.get("/healthz") == (200, "ok\n")
     (jvm,) = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_driver(c)]

@@ -112,7 +112,7 @@ def test_a_batch_does_not_wait() -> None:
     assert len(desk.asked) == 1
 
 
-def test_members_of_today_get_the_answer_of_yesterday() -> None:
+def test_an_answer_is_applied_to_the_members_of_now() -> None:
     """A member that left has no task; a new one waits for the next generation, which follows."""
     desk = Desk()
     story = started(desk)

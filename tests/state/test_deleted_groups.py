@@ -122,7 +122,7 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
 @pytest.mark.parametrize(
     "event", [join("W1"), leave("W1"), leave("W1", temporary=True), beat("W1", 1, epoch=9)]
 )
-def test_whatever_a_member_says_while_the_group_ends(event: Event) -> None:
+def test_events_of_members_while_the_group_ends(event: Event) -> None:
     """A member joins again, leaves or breaks the rules: in the end no member is left."""
     story = working(session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=600)
     story.at(1_000).take(DELETED)

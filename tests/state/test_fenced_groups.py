@@ -63,7 +63,7 @@ def test_free_tasks_wait_for_answers_only() -> None:
     assert records["W2"].startswith("0_2 0_3 | - | - @")
 
 
-def test_who_joined_before_the_tick_is_asked() -> None:
+def test_a_member_that_joined_before_the_tick_is_asked() -> None:
     """The earlier coordinator may have admitted W2. A clock that was set back hides no join."""
     story = taken_over(with_w1())
     records = story.records(FIRST_TICK, join("W2"))  # in one batch, so their order says nothing

@@ -22,7 +22,7 @@ def unverified() -> Story:
     return Story(group=Group.new(GroupId("g"), unverified=True), epoch=2)
 
 
-def test_who_joins_an_unknown_group_is_asked_first() -> None:
+def test_a_member_that_joins_an_unknown_group_is_asked_first() -> None:
     """An earlier coordinator granted all tasks to W1; W2 gets its share when W1 releases it.
 
     Without the question both would own tasks. The generation is none that the earlier coordinator

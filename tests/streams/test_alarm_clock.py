@@ -78,10 +78,10 @@ def test_an_unanswered_tick_is_repeated_ever_more_rarely() -> None:
         max_size=30,
     )
 )
-def test_never_early_never_forgotten(
+def test_every_wake_up_is_due_at_its_time(
     notes: list[tuple[Sleeper, int | None, int]],
 ) -> None:
-    """Against a plain dictionary: what is due is due there too, and in the end all are woken."""
+    """The schedule agrees with a plain dictionary, and in the end every group is woken."""
     schedule, plain, now = Schedule(), dict[Sleeper, int](), 0
     for sleeper, at_ms, pause in notes:
         schedule.note(sleeper, at_ms)

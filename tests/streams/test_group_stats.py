@@ -144,7 +144,7 @@ def test_a_generation_is_reported_once() -> None:
     assert moved == {"active": 1, "standby": 1}
 
 
-def test_the_past_counts_nothing() -> None:
+def test_snapshots_of_an_earlier_job_add_no_counts() -> None:
     """A snapshot of an earlier job sets the gauges but adds no generation and no latency."""
     watched = Watched()
     assert watched.see(replace(orders(), coordinator_epoch=2), since_ms=1_000) is None

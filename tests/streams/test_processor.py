@@ -62,7 +62,7 @@ def test_a_snapshot_says_how_old_its_question_was() -> None:
     ]
 
 
-def test_what_is_read_again_asks_nothing() -> None:
+def test_repeated_events_do_not_count_for_the_header() -> None:
     """A batch that repeats answered events takes its header from the first new event."""
     operator = Operator()
     old = [operator.at(config(), 1_000), operator.at(join("m"), 2_000)]

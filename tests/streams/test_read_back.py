@@ -75,7 +75,7 @@ def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
         assert read_back(partitions, order) == {key: b"new"}
 
 
-def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
+def test_records_of_a_superseded_coordinator_do_not_count() -> None:
     """A later record with an older generation does not count, except after a tombstone."""
     written = [(b"newer", 12), (b"older", 11)]
     for more, expected in (
