@@ -136,17 +136,21 @@ def test_new_workers_of_a_group_with_standbys(kafka: Topics, job: Job, tmp_path:
     unit = Subtopology("0", 6, stateful=True)
     with CommandFleet(kafka, tmp_path, "exec-standbys", "high-availability", unit) as fleet:
 
-        def is_at_rest() -> bool:
-            newest = fleet.newest()
-            return newest is not None and newest.followup_ms is None and fleet.is_settled()
+        def await_rest(*names: str) -> None:
+            def is_at_rest() -> bool:
+                newest = fleet.newest()
+                no_follow_up = newest is not None and newest.followup_ms is None
+                return no_follow_up and shared_by(fleet, *names) and fleet.is_settled()
+
+            until(is_at_rest, f"{names} share the tasks", story=fleet.story)
 
         fleet.declare(num_standby_replicas="1")
         for name in ("W1", "W2", "W3"):
             fleet.start(name)
-        until(is_at_rest, "three share the tasks", story=fleet.story)
+        await_rest("W1", "W2", "W3")
         for name in ("W4", "W5"):
             fleet.start(name)
-        until(is_at_rest, "five share the tasks", story=fleet.story)
+        await_rest("W1", "W2", "W3", "W4", "W5")
         newest = fleet.snapshots()[-1]
         shown = Shown(newest, {})
         copies = [str(task) for member in newest.members for task in shown.standby(member)]
