@@ -253,8 +253,8 @@ def group_row(case: Case) -> list[object]:
     """The owner vector and the snapshot of a group."""
     counts = np.bincount(case.owners, minlength=case.members)
     data = encode_owners(case.owners)
-    found, _ = decode_owners(data, 0, case.tasks)
-    assert np.array_equal(found, case.owners)
+    owners, _ = decode_owners(data, 0, case.tasks)
+    assert np.array_equal(owners, case.owners)
     written = _best(lambda: encode_owners(case.owners))
     read = _best(lambda: decode_owners(data, 0, case.tasks))
     floor, kafka = group_floor(counts), broker_records(counts)

@@ -64,7 +64,7 @@ class Churn:
             self._crowd.turn()
 
     def _one(self) -> str:
-        return self._crowd.chance.choice(self._crew.alive)
+        return self._crowd.rng.choice(self._crew.alive)
 
     def _change(self) -> None:
         if len(self._crew.alive) >= self._members:
@@ -189,11 +189,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="default: 60")
     parser.add_argument("--json", action="store_true", help="print JSON, with all samples")
     args = parser.parse_args()
-    found = measure(args)
+    figures = measure(args)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(figures, indent=1))
     else:
-        for name, value in found.items():
+        for name, value in figures.items():
             if name == "figures":
                 print(f"{'':24} {'first':>10} {'last':>10} {'an hour':>10} {'in 24 h':>10}")
                 for what, row in value.items():  # type: ignore[attr-defined]
@@ -202,7 +202,7 @@ def main() -> int:
                 print(name, *(f"{what} {each:,.2f}" for what, each in value.items()), sep="\n  ")  # type: ignore[attr-defined]
             elif name != "samples":
                 print(name, value, sep=": ")
-    return 1 if found["overlaps"] else 0
+    return 1 if figures["overlaps"] else 0
 
 
 if __name__ == "__main__":

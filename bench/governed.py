@@ -159,8 +159,8 @@ def adopt(stage: Stage, groups: list[str], name: str, *options: str) -> int:
 
 def decided(log: Path, skip: int = 0) -> list[tuple[int, str]]:
     """How long each round with members took to decide, in ms, and why."""
-    found = DECIDED.findall(log.read_text(errors="replace"))
-    return [(int(ms), why) for ms, why in found[skip:]]
+    decisions = DECIDED.findall(log.read_text(errors="replace"))
+    return [(int(ms), why) for ms, why in decisions[skip:]]
 
 
 def many(stage: Stage, count: int) -> None:

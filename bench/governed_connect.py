@@ -101,15 +101,15 @@ def played(cluster: ConnectCluster) -> dict[str, Cost]:
         return worker, cluster.first_join_ms(worker)
 
     third, begun_ms = joins()
-    found = {"joins": cost(cluster, begun_ms)}
+    costs = {"joins": cost(cluster, begun_ms)}
     begun_ms = now_ms()
     cluster.stop(third)
-    found["leaves"] = cost(cluster, begun_ms, third)
+    costs["leaves"] = cost(cluster, begun_ms, third)
     fourth, _ = joins()
     begun_ms = now_ms()
     cluster.kill(fourth)
-    found["is killed"] = cost(cluster, begun_ms, fourth)
-    return found
+    costs["is killed"] = cost(cluster, begun_ms, fourth)
+    return costs
 
 
 def measure(stage: Stage, how: str) -> dict[str, Cost]:

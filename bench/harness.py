@@ -118,8 +118,8 @@ class Kafka:
                     self.close()
                     raise RuntimeError("the JVM ended")
                 chunks.append(chunk)
-        found, _, self._rest = b"".join(chunks).partition(b"\n")
-        answer: dict[str, Any] = json.loads(found)
+        line, _, self._rest = b"".join(chunks).partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     @staticmethod

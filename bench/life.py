@@ -297,11 +297,11 @@ def rows(kafka: Kafka | None, *, short: bool) -> Iterator[Row]:
 
 def show(row: Row) -> None:
     """Print a line: muster's figure, and Kafka's figures with their ratios."""
-    told = []
+    rivals = []
     for name, value in row.theirs.items():
         ratio = f"{value / row.ours:.3g}" if row.ours else ("1" if not value else "all")
-        told.append(f"{name} {value:,.6g} ({ratio})")
-    print(f"| {row.what} | {row.unit} | {row.ours:,.6g} | {', '.join(told)} |", flush=True)
+        rivals.append(f"{name} {value:,.6g} ({ratio})")
+    print(f"| {row.what} | {row.unit} | {row.ours:,.6g} | {', '.join(rivals)} |", flush=True)
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ class Crew:
         """Start these members; they join. In a static crew the place is the instance id."""
         for name in names:
             instance = place_of(name) if self._static else None
-            machine = Machine(self, name, self._crowd.chance.getrandbits(62), instance)
+            machine = Machine(self, name, self._crowd.rng.getrandbits(62), instance)
             self._machines[name] = machine
             self._alive.add(name)
             self.owned.come(name)
@@ -151,7 +151,7 @@ class Crowd:
     """
 
     def __init__(self, clients: ClientSettings, prefix: str = DEFAULT_PREFIX) -> None:
-        self.chance = random.Random(prefix)
+        self.rng = random.Random(prefix)
         self._clients = clients
         self._topics = {kind: topic_name(kind, prefix) for kind in TopicKind}
         self._joiner = Joiner()
@@ -243,7 +243,7 @@ class Crowd:
         """
         now_ms = boottime_ms()
         for machine in self._machines.values():
-            machine.busy_until_ms = now_ms + int(self.chance.uniform(1, 2) * interval_s * 1000)
+            machine.busy_until_ms = now_ms + int(self.rng.uniform(1, 2) * interval_s * 1000)
 
     def run_until(
         self, condition: Callable[[], bool], what: str, timeout_s: float = SETTLE_TIMEOUT_S

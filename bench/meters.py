@@ -48,9 +48,9 @@ class Written(threading.Thread):
 
     def look(self) -> None:
         """Take in what was written since the last look."""
-        found = dict(_files(str(self._folder)))
-        self.total += sum(max(size - self._sizes.get(path, 0), 0) for path, size in found.items())
-        self._sizes = found
+        sizes = dict(_files(str(self._folder)))
+        self.total += sum(max(size - self._sizes.get(path, 0), 0) for path, size in sizes.items())
+        self._sizes = sizes
 
 
 def _files(folder: str) -> Iterator[tuple[str, int]]:
@@ -135,14 +135,14 @@ class Meters:
 
     def memory(self) -> dict[str, float]:
         """Resident megabytes of the job's JVM, its Python processes, and the broker."""
-        found = {"job's JVM, MB": 0.0, "job's Python, MB": 0.0}
+        memory_mb = {"job's JVM, MB": 0.0, "job's Python, MB": 0.0}
         first = psutil.Process(self.job().process.pid)
         for process in [first, *first.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 which = "job's JVM, MB" if process.name() == "java" else "job's Python, MB"
-                found[which] += process.memory_info().rss / 1e6
+                memory_mb[which] += process.memory_info().rss / 1e6
         broker = psutil.Process(self.stage.broker_pid).memory_info().rss / 1e6
-        return found | {"broker, MB": broker}
+        return memory_mb | {"broker, MB": broker}
 
 
 def rates(before: Reading, after: Reading) -> dict[str, float]:

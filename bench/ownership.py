@@ -112,8 +112,10 @@ class Ownership:
         """What has happened until now."""
         with self._lock:
             self._pass_time()
-            found = self._counts
-            return Counts(found.starts, found.moves, found.overlaps, found.ownerless_s)
+            counts_now = self._counts
+            return Counts(
+                counts_now.starts, counts_now.moves, counts_now.overlaps, counts_now.ownerless_s
+            )
 
     def _resize(self, member: str, held: set[Hashable]) -> None:
         self._sizes[len(self._held[member])] -= 1

@@ -30,7 +30,7 @@ def main() -> int:
     """Probe."""
     address, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     end_s = time.monotonic() + seconds
-    clients, chance = client_settings(address), random.Random(GROUP)
+    clients, rng = client_settings(address), random.Random(GROUP)
     producer = Producer(clients.producer())
     reader = tail(clients, topic_name(TopicKind.ASSIGNMENTS))
     topic, group, member = topic_name(TopicKind.MEMBERSHIP), GroupId(GROUP), MemberId("P")
@@ -42,7 +42,7 @@ def main() -> int:
             Join(group=group, member=member, incarnation=incarnation),
             Leave(group=group, member=member, incarnation=incarnation),
         ):
-            time.sleep(chance.uniform(*PAUSE_S))
+            time.sleep(rng.uniform(*PAUSE_S))
             encoded = encode(event)
             began = time.perf_counter()
             producer.produce(topic, key=encoded.key, value=encoded.value)

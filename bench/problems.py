@@ -122,7 +122,7 @@ def rack_aware(
     members: int, tasks: int, strategy: str, assignor: str = "high-availability", seed: int = 0
 ) -> Problem:
     """A stateful group without owners in three racks; each topic is on two of the racks."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     units = []
     for unit in range(4):
         partitions = tasks // 4
@@ -132,16 +132,16 @@ def rack_aware(
                 "partitions": partitions,
                 "stateful": True,
                 "source_racks": [
-                    [chance.sample(RACKS, 2) for _ in range(2)] for _ in range(partitions)
+                    [rng.sample(RACKS, 2) for _ in range(2)] for _ in range(partitions)
                 ],
-                "changelog_racks": [[chance.sample(RACKS, 2)] for _ in range(partitions)],
+                "changelog_racks": [[rng.sample(RACKS, 2)] for _ in range(partitions)],
             }
         )
     return {
         "assignor": assignor,
         "config": {"rack.aware.assignment.strategy": strategy},
         "tasks": units,
-        "members": [{"id": member_id(n), "rack": chance.choice(RACKS)} for n in range(members)],
+        "members": [{"id": member_id(n), "rack": rng.choice(RACKS)} for n in range(members)],
     }
 
 
@@ -187,39 +187,39 @@ def small(
         state: whether some of the tasks have state.
     """
     kinds = "".join(f"/{kind}" for kind, on in (("tags", tags), ("plain", not state)) if on)
-    chance = random.Random(f"{seed}/{assignor}/{racks}{kinds}")
-    units = _units(chance, racks)
+    rng = random.Random(f"{seed}/{assignor}/{racks}{kinds}")
+    units = _units(rng, racks)
     for unit in units:
         unit["stateful"] = unit["stateful"] and state
-    standbys = chance.choice((0, 0, 1, 1, 2))
+    standbys = rng.choice((0, 0, 1, 1, 2))
     config: dict[str, Any] = {
         "num.standby.replicas": standbys,
-        "max.warmup.replicas": chance.choice((1, 2, 2, 4)),
+        "max.warmup.replicas": rng.choice((1, 2, 2, 4)),
         "acceptable.recovery.lag": 100,
     }
     if racks:
-        config["rack.aware.assignment.strategy"] = chance.choice(
+        config["rack.aware.assignment.strategy"] = rng.choice(
             ("min_traffic", "balance_subtopology")
         )
-    names = [f"P{n}" for n in range(1, chance.randint(2, 7) + 1)]
+    names = [f"P{n}" for n in range(1, rng.randint(2, 7) + 1)]
     members: dict[str, Problem] = {
         n: {"id": n, "capacity": 1, "active": [], "standby": [], "lag": {}} for n in names
     }
-    capacities = chance.choice(((1,), (1, 1, 2), (1, 2, 4)))
+    capacities = rng.choice(((1,), (1, 1, 2), (1, 2, 4)))
     for member in members.values():
-        member["capacity"] = chance.choice(capacities) if threads else 1
+        member["capacity"] = rng.choice(capacities) if threads else 1
         if racks:
-            member["rack"] = chance.choice(RACKS)
+            member["rack"] = rng.choice(RACKS)
     if tags:
-        config["rack.aware.assignment.tags"] = chance.choice((["zone"], ["zone", "cluster"]))
+        config["rack.aware.assignment.tags"] = rng.choice((["zone"], ["zone", "cluster"]))
         for member in members.values():
             member["tags"] = {
-                "zone": chance.choice(RACKS),
-                "cluster": chance.choice(("blue", "green")),
+                "zone": rng.choice(RACKS),
+                "cluster": rng.choice(("blue", "green")),
             }
     if topics:
-        _restrict(chance, units, members)
-    _past(chance, units, members, standbys)
+        _restrict(rng, units, members)
+    _past(rng, units, members, standbys)
     return {
         "assignor": assignor,
         "config": config,
@@ -228,57 +228,57 @@ def small(
     }
 
 
-def _units(chance: random.Random, racks: bool) -> list[Problem]:
+def _units(rng: random.Random, racks: bool) -> list[Problem]:
     units: list[Problem] = []
-    for number in range(chance.randint(1, 4)):
+    for number in range(rng.randint(1, 4)):
         unit: Problem = {
             "subtopology": str(number),
-            "partitions": chance.randint(1, 8),
-            "stateful": chance.random() < 0.75,
+            "partitions": rng.randint(1, 8),
+            "stateful": rng.random() < 0.75,
         }
         if racks:
-            topics = chance.choice((1, 1, 2))
+            topics = rng.choice((1, 1, 2))
             size = unit["partitions"]
             unit["source_racks"] = [
-                [chance.sample(RACKS, 2) for _ in range(topics)] for _ in range(size)
+                [rng.sample(RACKS, 2) for _ in range(topics)] for _ in range(size)
             ]
             if unit["stateful"]:
-                unit["changelog_racks"] = [[chance.sample(RACKS, 2)] for _ in range(size)]
+                unit["changelog_racks"] = [[rng.sample(RACKS, 2)] for _ in range(size)]
         units.append(unit)
     return units
 
 
-def _restrict(chance: random.Random, units: list[Problem], members: Mapping[str, Problem]) -> None:
+def _restrict(rng: random.Random, units: list[Problem], members: Mapping[str, Problem]) -> None:
     names = [unit["subtopology"] for unit in units]
     for member in members.values():
-        member["topics"] = sorted(chance.sample(names, chance.randint(1, len(names))))
+        member["topics"] = sorted(rng.sample(names, rng.randint(1, len(names))))
 
 
 def _past(
-    chance: random.Random, units: list[Problem], members: Mapping[str, Problem], standbys: int
+    rng: random.Random, units: list[Problem], members: Mapping[str, Problem], standbys: int
 ) -> None:
     """Write who held each task: round robin, at random or by few members; some owners died."""
     names = list(members)
     favoured = names[: max(1, len(names) // 2)]
-    style = chance.choice(("deal", "random", "few", "none"))
-    dead = chance.choice((0, 0, 0.15, 0.4))
+    style = rng.choice(("deal", "random", "few", "none"))
+    dead = rng.choice((0, 0, 0.15, 0.4))
     for position, (task, stateful) in enumerate(_tasks(units)):
         pool = favoured if style == "few" else names
         owner = None
-        if style != "none" and chance.random() >= dead:
-            owner = pool[position % len(pool)] if style == "deal" else chance.choice(pool)
+        if style != "none" and rng.random() >= dead:
+            owner = pool[position % len(pool)] if style == "deal" else rng.choice(pool)
             members[owner]["active"].append(task)
         if not stateful:
             continue
         others = [n for n in names if n != owner]
-        copies = min(len(others), chance.choice((standbys, standbys, 0, 1)))
-        for name in chance.sample(others, copies):
+        copies = min(len(others), rng.choice((standbys, standbys, 0, 1)))
+        for name in rng.sample(others, copies):
             members[name]["standby"].append(task)
-            if chance.random() < 0.9:
-                members[name]["lag"][task] = chance.choice((0, 0, 50, 100, 101, 5000))
+            if rng.random() < 0.9:
+                members[name]["lag"][task] = rng.choice((0, 0, 50, 100, 101, 5000))
         for name in others:  # state left on disk by an earlier run
-            if task not in members[name]["standby"] and chance.random() < 0.05:
-                members[name]["lag"][task] = chance.choice((50, 500, 50_000))
+            if task not in members[name]["standby"] and rng.random() < 0.05:
+                members[name]["lag"][task] = rng.choice((50, 500, 50_000))
 
 
 def _tasks(units: list[Problem]) -> Iterator[tuple[str, bool]]:
@@ -289,15 +289,15 @@ def _tasks(units: list[Problem]) -> Iterator[tuple[str, bool]]:
 
 def history(seed: int, events: int) -> Iterator[list[str]]:
     """The members after each event: one joins or one leaves; names may return."""
-    chance = random.Random(f"history/{seed}")
+    rng = random.Random(f"history/{seed}")
     pool = [f"P{n}" for n in range(1, 9)]
-    present = sorted(chance.sample(pool, chance.randint(1, 4)))
+    present = sorted(rng.sample(pool, rng.randint(1, 4)))
     for _ in range(events):
         absent = [n for n in pool if n not in present]
-        if len(present) > 1 and (not absent or chance.random() < 0.5):
-            present.remove(chance.choice(present))
+        if len(present) > 1 and (not absent or rng.random() < 0.5):
+            present.remove(rng.choice(present))
         else:
-            present = sorted([*present, chance.choice(absent)])
+            present = sorted([*present, rng.choice(absent)])
         yield list(present)
 
 

@@ -81,7 +81,7 @@ class Trial:
         self._fleet = fleet
         self._names = [f"member-{n:05d}" for n in range(members)]
         self._life = 1
-        self.found: dict[str, Figures] = {}
+        self.figures: dict[str, Figures] = {}
 
     def start(self) -> None:
         """All members come."""
@@ -138,19 +138,19 @@ class Trial:
         back_s = time.monotonic()
         self._fleet.settle()
         settled_s, now = time.monotonic() - back_s, self._fleet.owned.counts()
-        self.found[what] = {
+        self.figures[what] = {
             "settled after the last return, s": settled_s,
             "moves": now.moves - before.moves,
             "starts": now.starts - before.starts,
             "task-seconds without owner": now.ownerless_s - before.ownerless_s,
             "overlaps": now.overlaps - before.overlaps,
         }
-        print(what, self.found[what], file=sys.stderr, flush=True)
+        print(what, self.figures[what], file=sys.stderr, flush=True)
 
 
 def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict[str, Figures]]:
     """Muster's members, plain and static."""
-    found = {}
+    by_kind = {}
     for kind in args.kinds:
         static, group = kind == "static", f"{kind}-{members}"
         configure(stage, group, TASKS_EACH * members)
@@ -165,13 +165,13 @@ def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict
                 trial.kill(crew.drop)
             crew.go(crew.alive)
             crowd.await_gone()
-            found[f"muster, {members:,} members, {kind}"] = trial.found
-    return found
+            by_kind[f"muster, {members:,} members, {kind}"] = trial.figures
+    return by_kind
 
 
 def theirs(stage: Stage, args: argparse.Namespace) -> dict[str, dict[str, Figures]]:
     """Kafka's consumers, plain and static."""
-    found = {}
+    by_kind = {}
     for name, protocol in PROTOCOLS.items():
         for kind in args.kinds:
             with Consumers(
@@ -181,8 +181,8 @@ def theirs(stage: Stage, args: argparse.Namespace) -> dict[str, dict[str, Figure
                 trial.start()
                 trial.restart()
                 trial.roll(args.every)
-                found[f"{name}, {args.rivals} members, {kind}"] = trial.found
-    return found
+                by_kind[f"{name}, {args.rivals} members, {kind}"] = trial.figures
+    return by_kind
 
 
 def main() -> int:
@@ -201,19 +201,19 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     with Stage(partitions=4) as stage:
-        found = theirs(stage, args) if args.rivals else {}
+        by_trial = theirs(stage, args) if args.rivals else {}
         stage.coordinate()
         for members in sorted({args.rivals or args.members, args.members}):
-            found |= ours(stage, args, members)
+            by_trial |= ours(stage, args, members)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(by_trial, indent=1))
     else:
         print(f"{os.cpu_count()} cores")
-        for fleet, phases in found.items():
+        for fleet, phases in by_trial.items():
             for what, figures in phases.items():
-                told = (f"{key} {value:,.1f}" for key, value in figures.items())
-                print(f"{fleet}: {what}:", *told, sep="  ")
-    mine = [f for fleet, phases in found.items() if "muster" in fleet for f in phases.values()]
+                shown = (f"{key} {value:,.1f}" for key, value in figures.items())
+                print(f"{fleet}: {what}:", *shown, sep="  ")
+    mine = [f for fleet, phases in by_trial.items() if "muster" in fleet for f in phases.values()]
     return 1 if any(figures["overlaps"] for figures in mine) else 0
 
 

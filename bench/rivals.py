@@ -44,10 +44,10 @@ def await_settled(held: Callable[[], Sequence[set[int]]], tasks: int, members: i
     fair = shares(tasks, members)
     deadline = time.perf_counter() + SETTLE_TIMEOUT_S
     while time.perf_counter() < deadline:
-        found = held()
-        sizes = [len(each) for each in found]
-        shared_out = len(found) == members and set(sizes) <= fair and sum(sizes) == tasks
-        if shared_out and len(set().union(*found)) == tasks:
+        held_tasks = held()
+        sizes = [len(each) for each in held_tasks]
+        shared_out = len(held_tasks) == members and set(sizes) <= fair and sum(sizes) == tasks
+        if shared_out and len(set().union(*held_tasks)) == tasks:
             return time.perf_counter()
         time.sleep(0.002)
     raise TimeoutError(f"not settled: {sorted(len(each) for each in held())}")

@@ -168,11 +168,11 @@ def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[st
         working = stage.coordinate(
             f"muster.batch.rows.max={BATCH_ROWS}", page="/metrics", signing_keys=keys and keys.path
         )
-        found = work_off(working, heartbeats)
+        figures = work_off(working, heartbeats)
         refused = {k: n for k, n in working.metrics().items() if k.startswith(REFUSED) and n}
         if refused:
             raise RuntimeError(f"events were refused: {refused}")
-        return found
+        return figures
 
 
 def keyring(stage: Stage) -> KeyFile:
@@ -193,20 +193,20 @@ def main() -> int:
     args = parser.parse_args()
     if args.heartbeats < 3 * BATCH_ROWS:
         parser.error(f"--heartbeats: expected at least three full batches, {3 * BATCH_ROWS}")
-    found = {str(groups): measure(groups, args.heartbeats) for groups in args.groups}
-    missed = [g for g, f in found.items() if f["rows per second"] < AIMS.get(int(g), 0)]
+    by_groups = {str(groups): measure(groups, args.heartbeats) for groups in args.groups}
+    missed = [g for g, f in by_groups.items() if f["rows per second"] < AIMS.get(int(g), 0)]
     for groups in args.groups if args.signed else ():
-        plain = found[str(groups)]
+        plain = by_groups[str(groups)]
         figures = measure(groups, args.heartbeats, is_signed=True)
         for figure in ("rows per second", "CPU µs per row"):
             figures[f"{figure}, signed to plain"] = figures[figure] / plain[figure]
-        found[f"{groups} signed"] = figures
+        by_groups[f"{groups} signed"] = figures
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(by_groups, indent=1))
     else:
-        for case, figures in found.items():
-            told = (f"{key} {value:,.2f}  " for key, value in figures.items())
-            print(f"{case:>12} groups:", *told)
+        for case, figures in by_groups.items():
+            shown = (f"{key} {value:,.2f}  " for key, value in figures.items())
+            print(f"{case:>12} groups:", *shown)
     return 1 if missed else 0
 
 

@@ -135,7 +135,7 @@ def run_workers(address: str, first: int, count: int) -> None:
     """
     held = Counter[str]()
 
-    def told(name: str, change: int) -> Callable[..., None]:
+    def callback(name: str, change: int) -> Callable[..., None]:
         def on(tasks: tuple, _: object) -> None:
             held[name] += change * len(tasks)
             os.write(1, b"%d\n" % sum(held.values()))  # whole lines, from whichever thread
@@ -146,7 +146,7 @@ def run_workers(address: str, first: int, count: int) -> None:
     for number in range(first, first + count):
         name = f"member-{number:05d}"
         settings = {"bootstrap_servers": address, "group": GROUP, "member_id": name}
-        on = {"on_assigned": told(name, 1), "on_revoked": told(name, -1)}
+        on = {"on_assigned": callback(name, 1), "on_revoked": callback(name, -1)}
         workers.append(Worker(**settings, **on))
     for worker in workers:
         worker.start()
@@ -211,7 +211,7 @@ class Trial:
 
     def __init__(self, stage: Stage, counting: Counting, workers: Workers) -> None:
         self._stage, self._counting, self._workers = stage, counting, workers
-        self.found: dict[str, Figures] = {}
+        self.figures: dict[str, Figures] = {}
 
     def _tally(self) -> Tally:
         now = self._counting.now
@@ -239,7 +239,7 @@ class Trial:
         figures["broker, cores in all"] = (cpu_s(self._stage.broker_pid) - broker) / seconds
         figures["worker, MB"] = self._workers.rss / 1e6 / self._workers.members
         unit = "a member and second" if each_second else "a member"
-        self.found[f"{phase}, {unit}"] = figures
+        self.figures[f"{phase}, {unit}"] = figures
         print(phase, figures, file=sys.stderr, flush=True)
 
 
@@ -283,12 +283,12 @@ def measure(args: argparse.Namespace) -> dict[str, Figures]:
             lambda: (time.sleep(3), until(lambda: workers.running() == tasks))[0],
             each_second=False,
         )
-    quiet = trial.found["quiet, a member and second"]
+    quiet = trial.figures["quiet, a member and second"]
     unlike = ("seconds", "broker, cores in all")
-    trial.found[f"quiet, {args.fleet:,} members, a second"] = {
+    trial.figures[f"quiet, {args.fleet:,} members, a second"] = {
         name: value * args.fleet for name, value in quiet.items() if name not in unlike
     }
-    return trial.found
+    return trial.figures
 
 
 def main() -> int:
@@ -305,12 +305,12 @@ def main() -> int:
     parser.add_argument("--fleet", type=int, default=10_000, help="multiply up to this many")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    found = measure(args)
+    by_phase = measure(args)
     if args.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(by_phase, indent=1))
         return 0
     print(f"{args.members} workers, {args.partitions} partitions, {os.cpu_count()} cores")
-    for phase, figures in found.items():
+    for phase, figures in by_phase.items():
         for name, value in figures.items():
             print(f"{phase:40} {name:24} {value:14,.2f}")
     return 0

@@ -32,15 +32,15 @@ def test_what_another_owns_waits_a_round():
     assert second["A"].assigned == TaskSet.of(["t_0"])
 
 
-def test_nobody_owns_anything_under_an_eager_protocol():
-    """One round does it all."""
+def test_an_eager_protocol_needs_one_round():
+    """Members of an eager protocol own nothing during a round, so each gets all at once."""
     target = {"A": TaskSet.of(["t_0"]), "B": TaskSet.of(["t_1"])}
     given = answers([member("A"), member("B")], target)
     assert {name: each.assigned for name, each in given.items()} == target
 
 
-def test_the_younger_generation_owns():
-    """A member that was away claims what was given on meanwhile."""
+def test_a_claim_of_a_later_generation_counts():
+    """A member that was away still claims a partition that another member got meanwhile."""
     target = {"A": TaskSet.of(["t_0"]), "B": EMPTY}
     given = answers([member("A", "t_0", generation=9), member("B", "t_0", generation=4)], target)
     assert given["A"].assigned == TaskSet.of(["t_0"])
@@ -48,7 +48,7 @@ def test_the_younger_generation_owns():
 
 
 def test_two_owners_of_one_generation_both_stop():
-    """That must not be; then neither is believed."""
+    """If two members claim one partition for one generation, both stop it."""
     target = {"A": TaskSet.of(["t_0"])}
     given = answers([member("A", "t_0"), member("B", "t_0")], target)
     assert given["A"].assigned == given["B"].assigned == EMPTY
@@ -56,7 +56,7 @@ def test_two_owners_of_one_generation_both_stop():
 
 
 def test_only_subscribed_topics():
-    """A Java consumer that gets another topic's partition joins again at once, for ever."""
+    """No member gets a topic that it has not subscribed: a Java consumer would rejoin for ever."""
     target = {"A": TaskSet.of(["t_0", "u_0"])}
     assert answers([member("A")], target)["A"].assigned == TaskSet.of(["t_0"])
 
@@ -64,14 +64,14 @@ def test_only_subscribed_topics():
 @pytest.mark.parametrize("seed", range(examples(60)))
 def test_random_rounds_never_give_twice_and_reach_the_target(seed):
     """Cooperative members that obey own exactly the target after two rounds."""
-    chance = random.Random(seed)
-    names = [f"M{n}" for n in range(chance.randint(1, 6))]
-    tasks = [Task("t", n) for n in range(chance.randint(1, 20))]
+    rng = random.Random(seed)
+    names = [f"M{n}" for n in range(rng.randint(1, 6))]
+    tasks = [Task("t", n) for n in range(rng.randint(1, 20))]
     owned = {name: set[Task]() for name in names}
     for _ in range(6):
         target = {name: set[Task]() for name in names}
         for task in tasks:
-            target[chance.choice(names)].add(task)
+            target[rng.choice(names)].add(task)
         wanted = {name: TaskSet.of(each) for name, each in target.items()}
         for _ in range(2):
             said = [member(n, *map(str, owned[n])) for n in names]

@@ -83,9 +83,9 @@ def test_groups_that_are_refused(group, said, capsys):
 
 def test_groups_that_can_be_governed():
     """Their kind, their members as muster calls them, and the protocol they share."""
-    found = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
-    assert found["orders"] == GovernableGroup(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
-    assert found["cluster"] == GovernableGroup(Kind.CONNECT, ("w1:8083",), "sessioned")
+    examined = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
+    assert examined["orders"] == GovernableGroup(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
+    assert examined["cluster"] == GovernableGroup(Kind.CONNECT, ("w1:8083",), "sessioned")
     assert examine.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
     assert examine.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
 

@@ -14,7 +14,7 @@ BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperat
 
 
 def settled(world: GovernedWorld, span_ms: int = 20_000) -> None:
-    """Let time pass, then expect peace: all owned once, the books agree, no further round."""
+    """Let time pass; then each partition has one owner, records agree, and no round begins."""
     world.time.run(span_ms)
     assert world.all_owned(), world.shares()
     assert world.books_agree()
@@ -200,8 +200,8 @@ def test_an_operator_removes_the_governor(protocols, state):
         world.follower("D", protocols=protocols)
     while governor.governor.state is not state:
         world.time.run(10)
-    [seat] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
-    world.group.remove(seat)
+    [governor_id] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
+    world.group.remove(governor_id)
     world.time.run(20_000)
     assert governor.governor.state is State.ENDED
     assert world.all_owned()

@@ -77,14 +77,14 @@ class Life:
 
     def governor(self) -> None:
         """The governor is killed, frozen, woken up, or replaced."""
-        seat = self.world.governors[-1]
+        newest = self.world.governors[-1]
         match self._random.choice(("kill", "freeze", "thaw", "stand by")):
             case "kill":
-                seat.alive = False
+                newest.alive = False
             case "freeze":
-                seat.frozen = True
+                newest.frozen = True
             case "thaw":
-                seat.thaw()
+                newest.thaw()
             case "stand by":
                 self.world.adopt(self._name(), Seat.STAND_BY)
 
@@ -97,12 +97,12 @@ class Life:
             self.world.time.run(self._random.choice((0, 50, 700, 3_000, 12_000)))
 
     def settle(self) -> None:
-        """End all trouble; then everything is owned once, the books agree, and there is peace."""
+        """End all faults; then each partition has one owner, records agree, and no round begins."""
         world = self.world
         world.log.runs = True
-        for seat in world.governors:
-            seat.frozen = False
-            seat.thaw()
+        for governor in world.governors:
+            governor.frozen = False
+            governor.thaw()
         if not self._live():
             self.joins()
         if not any(s.alive and s.governor.state is not State.ENDED for s in world.governors):

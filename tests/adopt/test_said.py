@@ -22,8 +22,8 @@ SHORT = bytes.fromhex("00010000000100066f726465727300000000")
 
 def test_a_cooperative_consumer():
     """Its topics, what it owns since which generation, and its rack."""
-    found = said.read(Kind.CONSUMER, "member-1", None, LIBRDKAFKA)
-    assert found == KafkaMember(
+    metadata_read = said.read(Kind.CONSUMER, "member-1", None, LIBRDKAFKA)
+    assert metadata_read == KafkaMember(
         "member-1",
         "member-1",
         topics=("orders",),
@@ -36,8 +36,12 @@ def test_a_cooperative_consumer():
 
 def test_version_1_without_the_fields_of_version_1():
     """Some clients call their bytes version 1 and end before the owned partitions."""
-    found = said.read(Kind.CONSUMER, "member-1", "W1", SHORT)
-    assert (found.name, found.topics, found.owned) == ("W1", ("orders",), EMPTY)
+    metadata_read = said.read(Kind.CONSUMER, "member-1", "W1", SHORT)
+    assert (metadata_read.name, metadata_read.topics, metadata_read.owned) == (
+        "W1",
+        ("orders",),
+        EMPTY,
+    )
 
 
 def test_a_worker_of_connect():
@@ -56,10 +60,14 @@ def test_a_worker_of_connect():
     metadata = ConnectWorkerMetadata(
         version=2, url="http://w1:8083/", config_offset=5, allocation=running
     ).encode()
-    found = said.read(Kind.CONNECT, "connect-1", None, metadata)
-    assert (found.name, found.url, found.config_offset) == ("w1:8083", "http://w1:8083/", 5)
-    assert found.owned == TaskSet.of(["a", "a-0"])
-    assert found.topics is None
+    metadata_read = said.read(Kind.CONNECT, "connect-1", None, metadata)
+    assert (metadata_read.name, metadata_read.url, metadata_read.config_offset) == (
+        "w1:8083",
+        "http://w1:8083/",
+        5,
+    )
+    assert metadata_read.owned == TaskSet.of(["a", "a-0"])
+    assert metadata_read.topics is None
 
 
 def test_bytes_of_another_protocol():
@@ -79,8 +87,8 @@ def test_what_a_governor_offers():
     """Every protocol of ordinary clients; no topic, so that it is given nothing by others."""
     offers = dict(said.offers(Kind.CONSUMER, ("mine",)))
     assert list(offers) == [*said.CONSUMER_PROTOCOLS, "mine"]
-    found = said.read(Kind.CONSUMER, "m", None, offers["range"])
-    assert (found.topics, found.owned) == ((), EMPTY)
+    metadata_read = said.read(Kind.CONSUMER, "m", None, offers["range"])
+    assert (metadata_read.topics, metadata_read.owned) == ((), EMPTY)
     assert list(dict(said.offers(Kind.CONNECT))) == ["sessioned", "compatible", "default"]
 
 

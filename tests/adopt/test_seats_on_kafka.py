@@ -29,8 +29,8 @@ COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 
 def described(fleet: Fleet) -> groups.Description:
     """The group as Kafka has it."""
-    [found] = groups.describe(fleet.topics.clients, [fleet.group])
-    return found
+    [description] = groups.describe(fleet.topics.clients, [fleet.group])
+    return description
 
 
 def test_wait_makes_no_member_leave(kafka, tmp_path):
@@ -152,10 +152,10 @@ def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, cap
             )
             assert main(["adopt", "--group", fleet.group, *fleet.kafka]) == 2
             said = capsys.readouterr().err.splitlines()
-            told = [line for line in said if line.startswith("muster adopt: ")]
-            assert len(told) == 1
-            assert "have no protocol in common with" in told[0]
-            assert "--protocol NAME adds the name of their assignor" in told[0]
+            messages = [line for line in said if line.startswith("muster adopt: ")]
+            assert len(messages) == 1
+            assert "have no protocol in common with" in messages[0]
+            assert "--protocol NAME adds the name of their assignor" in messages[0]
             one.polls(True)
             fleet.settles([2, 2], "the group goes on as if nothing had been")
             governor = fleet.adopt()

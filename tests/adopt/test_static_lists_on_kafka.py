@@ -71,13 +71,13 @@ class Lists:
 
     def stays(self, places: dict[str, str], story: str) -> None:
         """Wait until all jobs are in these places."""
-        self._until(lambda found: found == places, story)
+        self._until(lambda running: running == places, story)
 
     def _until(self, right: Callable[[dict[str, str]], bool], story: str) -> None:
         """Wait until jobs are in the right places; REST tells it later than the workers' logs."""
         cluster = self._cluster
         until(
-            lambda: right(found := cluster.running()) and cluster.places() == found,
+            lambda: right(running := cluster.running()) and cluster.places() == running,
             story,
             pause_s=0.5,
             story=self.story,

@@ -225,11 +225,11 @@ def test_the_bound_of_several_tags_is_true(seed: int) -> None:
     racks, _ = racks_of(view, AVAILABILITY, standbys=True)
     assert racks is not None
     assert racks.changelogs is not None
-    found = optimised_standbys(view, racks, view.active)
+    optimised = optimised_standbys(view, racks, view.active)
     across = racks.changelogs.across[racks.changelogs.class_of][:, view.rack]
     least = min(
         sum(int(across[t, m]) for t, m in enumerate(holders)) * racks.stateful.traffic
         for holders in set(itertools.permutations(copy))
         if all(m != owner[t] for t, m in enumerate(holders))
     )
-    assert found.bound == least <= found.cost
+    assert optimised.bound == least <= optimised.cost

@@ -75,10 +75,10 @@ def test_an_answer_lists_members_in_order() -> None:
     later.remove_task(AssignedTask(T0))
     assert (one.followup_rebalance_deadline, later.followup_rebalance_deadline) == (None, 7)
     assert (len(one.tasks), len(later.tasks)) == (2, 1)
-    found = TaskAssignment.of([one, KafkaStreamsAssignment.of("a")])
-    assert [each.process_id for each in found.assignment] == ["a", "b"]
-    assert found.num_nodes == 2
-    assert repr(found).index("'a'") < repr(found).index("'b'")
+    answer = TaskAssignment.of([one, KafkaStreamsAssignment.of("a")])
+    assert [each.process_id for each in answer.assignment] == ["a", "b"]
+    assert answer.num_nodes == 2
+    assert repr(answer).index("'a'") < repr(answer).index("'b'")
 
 
 def test_an_answer_lists_tasks_with_and_without_state() -> None:
@@ -103,9 +103,9 @@ def test_states_are_read_only() -> None:
         member.client_tags["zone"] = "z"
     with pytest.raises(AttributeError):
         member.previous_active_tasks.add(Task("9", 9))
-    found: Any = state.all_tasks
+    all_tasks: Any = state.all_tasks
     with pytest.raises(TypeError):
-        del found[T0]
+        del all_tasks[T0]
     assert view.tags[0] == {"zone": "x"}
 
 
@@ -172,8 +172,10 @@ def test_tasks_say_what_they_read() -> None:
 def test_default_standbys_differ_in_tags() -> None:
     """S1-19, S1-F11: with tags configured a standby goes to another zone; without, anywhere."""
     state = ApplicationState(tagged(num_standby_replicas=1, rack_aware_assignment_tags=["zone"]))
-    found = default_standby_task_assignment(state, identity_assignment(state))
-    holders = {task: name for name, one in found.items() for task in one.of_type(TaskType.STANDBY)}
+    placement = default_standby_task_assignment(state, identity_assignment(state))
+    holders = {
+        task: name for name, one in placement.items() for task in one.of_type(TaskType.STANDBY)
+    }
     assert set(holders) == {T0, T1}
     assert set(holders.values()) <= {"C", "D"}
     assert holders[T1] == "C"

@@ -1,7 +1,7 @@
-"""The learner examples, one placement at a time: EX-L1 to EX-L10.
+"""The learner examples of single placements: EX-L3b, EX-L5 and EX-L7 to EX-L10.
 
-Which of several equal tasks or members is chosen is free: the stories carry the choice through
-their rounds and assert roles, counts and order.
+`tests/cli/test_simulate_learners.py` plays the others. Which of several equal tasks or members is
+chosen is free, so tests carry the choice through the rounds and assert roles, counts and order.
 """
 
 from __future__ import annotations
@@ -55,94 +55,16 @@ def _counts(held: Held) -> dict[str, tuple[int, int]]:
 T1, T2, T3, T4, T5 = (f"0_{n}" for n in range(5))
 
 
-def _base() -> dict[str, Member]:
-    return {
-        "S1": Member(active=[T1, T2]),
-        "S2": Member(active=[T3, T4]),
-        "S3": Member(active=[T5]),
-    }
-
-
-def test_EX_L1_scale_up() -> None:
-    """Two joins: each newcomer learns one task of a loaded member, then takes it over."""
-    story = Story(5, _base() | {"S4": Member()})
-    first = story.round()
-    assert _counts(first) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
-    [learned_first] = first["S4"][2]
-    story.members["S5"] = Member()
-    second = story.round()
-    assert second["S4"] == ([], [], [learned_first])
-    [learned_second] = second["S5"][2]
-    assert {learned_first, learned_second} & {T1, T2}
-    assert {learned_first, learned_second} & {T3, T4}
-    story.ready("S4")
-    third = story.round()
-    assert third["S4"] == ([learned_first], [], [])
-    assert third["S5"] == ([], [], [learned_second])
-    story.ready("S5")
-    assert _counts(story.round()) == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], (1, 0))
-    assert story.placed()[1].reasons == ()
-
-
-def test_EX_L2_start_from_an_empty_group() -> None:
-    """The first member takes all tasks without learning, two more members learn."""
-    story = Story(5, {"S1": Member()})
-    assert _counts(story.round()) == {"S1": (5, 0)}
-    story.members |= {"S2": Member(), "S3": Member()}
-    second = _counts(story.round())
-    assert second["S1"] == (5, 0)
-    assert sorted([second["S2"], second["S3"]]) == [(0, 1), (0, 2)]
-    story.ready("S2", "S3")
-    third = _counts(story.round())
-    assert third["S1"] == (2, 0)
-    assert sorted([third["S2"], third["S3"]]) == [(1, 0), (2, 0)]
-
-
-def _scale_down() -> Story:
-    members = _base()
-    members["S2"] = replace(members["S2"], draining=True)
-    return Story(5, members)
-
-
-def test_EX_L3_member_leaves() -> None:
-    """A draining member: the others learn its tasks, then it holds nothing."""
-    story = _scale_down()
-    first = story.round()
-    assert _counts(first) == {"S1": (2, 1), "S2": (2, 0), "S3": (1, 1)}
-    story.ready("S3")
-    assert _counts(story.round()) == {"S1": (2, 1), "S2": (1, 0), "S3": (2, 0)}
-    story.ready("S1")
-    assert _counts(story.round()) == {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)}
-
-
 def test_EX_L3b_learner_goes_to_the_standby() -> None:
-    """The member with the standby learns the leaver's task."""
-    story = _scale_down()
-    story.members["S3"] = replace(story.members["S3"], standby=[T3])
-    first = story.round()
+    """The member with the standby learns the task of the member that leaves."""
+    members = {
+        "S1": Member(active=[T1, T2]),
+        "S2": Member(active=[T3, T4], draining=True),
+        "S3": Member(active=[T5], standby=[T3]),
+    }
+    first = Story(5, members).round()
     assert T3 in first["S3"][2]
     assert first["S1"][2] == [T4]
-
-
-def test_EX_L3c_leaver_times_out() -> None:
-    """The leaver times out before its learners are ready: they become active at once."""
-    story = _scale_down()
-    learned = {name: three[2] for name, three in story.round().items()}
-    del story.members["S2"]
-    after = story.round()
-    assert set(learned["S1"]) < set(after["S1"][0])
-    assert set(learned["S3"]) < set(after["S3"][0])
-    assert _counts(after) == {"S1": (3, 0), "S3": (2, 0)}
-
-
-def test_EX_L4_owner_dies_while_a_task_is_learned() -> None:
-    """An owner dies: its task goes to the unready learner, its other tasks to free members."""
-    story = Story(5, _base() | {"S4": Member(learner=[T1])})
-    del story.members["S1"]
-    after = story.round()
-    assert after["S4"] == ([T1], [], [])
-    assert _counts(after) == {"S2": (2, 0), "S3": (2, 0), "S4": (1, 0)}
-    assert story.placed()[1].reasons == ()
 
 
 def test_EX_L5_members_are_replaced() -> None:
@@ -159,19 +81,6 @@ def test_EX_L5_members_are_replaced() -> None:
     assert set(first["S4"][2]) < set(second["S4"][2])
     story.ready("S3", "S4")
     assert _counts(story.round()) == {"S1": (0, 0), "S2": (0, 0), "S3": (2, 0), "S4": (2, 0)}
-
-
-@pytest.mark.parametrize(("partial", "taken"), [(True, 1), (False, 0)])
-def test_EX_L6_ready_learners_take_over(partial: bool, taken: int) -> None:
-    """One of two learners is ready: it takes over at once, or waits for the other."""
-    members = {
-        "S1": Member(active=[T1, T2], draining=True),
-        "S2": Member(learner=[T1, T2], ready=[T1]),
-    }
-    story = Story(2, members, learner_partial_rebalance=partial)
-    assert _counts(story.round())["S2"] == (taken, 2 - taken)
-    story.ready("S2")
-    assert _counts(story.round())["S2"] == (2, 0)
 
 
 @pytest.mark.parametrize(

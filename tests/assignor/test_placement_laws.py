@@ -86,19 +86,19 @@ def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> Non
     runs[np.flatnonzero(view.active != NO_MEMBER), view.active[view.active != NO_MEMBER]] = True
     runs = runs[:, usable]
 
-    def moves(task: int, seat: int) -> int:
-        return int(runs[task].any() and not runs[task, seat])
+    def moves(task: int, position: int) -> int:
+        return int(runs[task].any() and not runs[task, position])
 
     graph = nx.DiGraph()
     floor, extras = divmod(len(tasks), len(usable))
     graph.add_node("sink", demand=extras)
-    for seat in range(len(usable)):
-        graph.add_node(seat, demand=floor)
-        graph.add_edge(seat, "sink", capacity=1)
+    for position in range(len(usable)):
+        graph.add_node(position, demand=floor)
+        graph.add_edge(position, "sink", capacity=1)
     for task in tasks:
         graph.add_node(f"task {task}", demand=-1)
-        for seat in range(len(usable)):
-            graph.add_edge(f"task {task}", seat, capacity=1, weight=moves(task, seat))
+        for position in range(len(usable)):
+            graph.add_edge(f"task {task}", position, capacity=1, weight=moves(task, position))
     made = sum(moves(task, usable.index(int(placement.destination[task]))) for task in tasks)
     fewest = nx.min_cost_flow_cost(graph)
     assert made == fewest or (view.draining.all() and made < fewest)

@@ -61,29 +61,29 @@ def standby(task: Task) -> AssignedTask:
 
 FAULTS: dict[str, tuple[Change, AssignmentError]] = {
     "EX_S1_1 active twice": (
-        lambda found: found["B"].assign_task(active(T0)),
+        lambda proposed: proposed["B"].assign_task(active(T0)),
         AssignmentError.ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
     ),
     "EX_S1_2 unknown task": (
-        lambda found: found["C"].assign_task(active(Task("9", 9))),
+        lambda proposed: proposed["C"].assign_task(active(Task("9", 9))),
         AssignmentError.UNKNOWN_TASK_ID,
     ),
     "EX_S1_3 standby of a stateless task": (
-        lambda found: found["A"].assign_task(standby(Task("1", 0))),
+        lambda proposed: proposed["A"].assign_task(standby(Task("1", 0))),
         AssignmentError.INVALID_STANDBY_TASK,
     ),
     "EX_S1_4 a member is missing": (
-        lambda found: found.pop("C"),
+        lambda proposed: proposed.pop("C"),
         AssignmentError.MISSING_PROCESS_ID,
     ),
     "EX_S1_5 a member that did not join": (
-        lambda found: found.update(Z=KafkaStreamsAssignment.of("Z")),
+        lambda proposed: proposed.update(Z=KafkaStreamsAssignment.of("Z")),
         AssignmentError.UNKNOWN_PROCESS_ID,
     ),
     "EX_S1_6 an unknown task and an active twice": (
-        lambda found: (
-            found["A"].assign_task(active(Task("9", 9))),
-            found["B"].assign_task(active(T0)),
+        lambda proposed: (
+            proposed["A"].assign_task(active(Task("9", 9))),
+            proposed["B"].assign_task(active(T0)),
         ),
         AssignmentError.UNKNOWN_TASK_ID,
     ),
@@ -95,36 +95,38 @@ def test_EX_S1_1_to_6_faults_are_named_and_refused(fault: str) -> None:
     """Each fault has the KIP's name in the utility, in the callback and in the error."""
     change, error = FAULTS[fault]
     view = two_members()
-    found = identity_assignment(ApplicationState(view))
-    assert validate_task_assignment(ApplicationState(view), found.values()) is AssignmentError.NONE
-    change(found)
-    assert validate_task_assignment(ApplicationState(view), found.values()) is error
+    proposed = identity_assignment(ApplicationState(view))
+    assert (
+        validate_task_assignment(ApplicationState(view), proposed.values()) is AssignmentError.NONE
+    )
+    change(proposed)
+    assert validate_task_assignment(ApplicationState(view), proposed.values()) is error
     plugin = Scripted(change)
     with pytest.raises(InvalidPlacement, match=error.value):
         Adapted("mine", plugin).assign(view)
-    assert plugin.told == [error]
+    assert plugin.errors == [error]
 
 
 def test_EX_S1_4_an_empty_entry_is_enough() -> None:
     """A member that gets nothing is listed with nothing, and that is valid."""
     view = two_members()
 
-    def emptied(found: dict[str, KafkaStreamsAssignment]) -> None:
-        found["B"].assign_task(active(Task("1", 0)))
-        found["C"] = KafkaStreamsAssignment.of("C")
+    def emptied(proposed: dict[str, KafkaStreamsAssignment]) -> None:
+        proposed["B"].assign_task(active(Task("1", 0)))
+        proposed["C"] = KafkaStreamsAssignment.of("C")
 
     plugin = Scripted(emptied)
     placement = Adapted("mine", plugin).assign(view)
     assert holdings(view, placement)["C"] == ([], [], [])
-    assert plugin.told == [AssignmentError.NONE]
+    assert plugin.errors == [AssignmentError.NONE]
 
 
 def test_EX_S1_7_identity_assignment() -> None:
     """It returns what every member holds, and carrying it out moves nothing."""
     view = two_members()
-    found = identity_assignment(ApplicationState(view))
-    assert found["A"].tasks == {T0: active(T0), T1: standby(T1)}
-    assert found["B"].tasks == {T1: active(T1), T0: standby(T0)}
+    proposed = identity_assignment(ApplicationState(view))
+    assert proposed["A"].tasks == {T0: active(T0), T1: standby(T1)}
+    assert proposed["B"].tasks == {T1: active(T1), T0: standby(T0)}
     placement = Adapted("mine", Scripted(lambda _: None)).assign(view)
     assert len(placement.reasons) == 0
     assert placement.active.tolist() == view.active.tolist()
@@ -139,9 +141,9 @@ def test_EX_S1_8_to_10_followup_is_the_last_answers_own(
     """A follow-up belongs to the answer that asks for it; a past deadline means at once."""
     view = two_members()
 
-    def wish(found: dict[str, KafkaStreamsAssignment]) -> None:
+    def wish(proposed: dict[str, KafkaStreamsAssignment]) -> None:
         if deadline_ms is not None:
-            found["B"] = found["B"].with_followup_rebalance(view.now_ms + deadline_ms)
+            proposed["B"] = proposed["B"].with_followup_rebalance(view.now_ms + deadline_ms)
 
     assert Adapted("mine", Scripted(wish)).assign(view).followup_ms == expected
 
@@ -212,7 +214,9 @@ def test_a_plugin_that_hangs_is_given_up() -> None:
 def test_a_plugin_that_breaks_the_law_is_refused() -> None:
     """An active left out passes the KIP's checks and is still refused."""
     view = two_members()
-    plugin = Adapted("mine", Scripted(lambda found: found["C"].remove_task(active(Task("1", 0)))))
+    plugin = Adapted(
+        "mine", Scripted(lambda proposed: proposed["C"].remove_task(active(Task("1", 0))))
+    )
     with pytest.raises(InvalidPlacement, match="ACTIVE_TASK_NOT_ASSIGNED task 1_0"):
         plugins.Guarded(plugin).assign(view)
 
@@ -263,9 +267,12 @@ def racked(**config: object) -> GroupView:
 def test_EX_R3_through_the_utility() -> None:
     """Actives are exchanged for the least traffic; counts stay (S1-20)."""
     state = ApplicationState(racked())
-    found = identity_assignment(state)
-    assert optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), found) is found
-    held = {name: [str(t) for t in one.of_type(TaskType.ACTIVE)] for name, one in found.items()}
+    proposed = identity_assignment(state)
+    assert (
+        optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), proposed)
+        is proposed
+    )
+    held = {name: [str(t) for t in one.of_type(TaskType.ACTIVE)] for name, one in proposed.items()}
     assert held == {"P1": ["0_0", "1_0"], "P2": ["1_1"], "P3": ["0_1"]}
 
 
@@ -281,9 +288,9 @@ def test_optimisation_honours_tasks_and_prices() -> None:
         kept = optimize_rack_aware_active_tasks(params, identity_assignment(state))
         assert kept == identity_assignment(state)
     pair = RackAwareOptimizationParams.of(state).for_tasks([Task("1", 0), Task("1", 1)])
-    found = optimize_rack_aware_active_tasks(pair, identity_assignment(state))
-    assert found["P1"].of_type(TaskType.ACTIVE) == [Task("0", 1), Task("1", 0)]
-    assert found["P2"].of_type(TaskType.ACTIVE) == [Task("1", 1)]
+    proposed = optimize_rack_aware_active_tasks(pair, identity_assignment(state))
+    assert proposed["P1"].of_type(TaskType.ACTIVE) == [Task("0", 1), Task("1", 0)]
+    assert proposed["P2"].of_type(TaskType.ACTIVE) == [Task("1", 1)]
 
 
 def test_optimisation_refuses_what_is_no_assignment() -> None:
@@ -305,23 +312,23 @@ def test_optimisation_refuses_what_is_no_assignment() -> None:
 def test_standbys_by_default_and_by_rack() -> None:
     """Standbys are added for every active, then exchanged; counts per member stay."""
     state = ApplicationState(racked(num_standby_replicas=1))
-    found = default_standby_task_assignment(state, identity_assignment(state))
-    before = {name: len(one.of_type(TaskType.STANDBY)) for name, one in found.items()}
+    proposed = default_standby_task_assignment(state, identity_assignment(state))
+    before = {name: len(one.of_type(TaskType.STANDBY)) for name, one in proposed.items()}
     assert sum(before.values()) == 4
-    assert validate_task_assignment(state, found.values()) is AssignmentError.NONE
-    crossed = _crossings(state, found)
-    optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state), found)
-    assert {n: len(one.of_type(TaskType.STANDBY)) for n, one in found.items()} == before
-    assert validate_task_assignment(state, found.values()) is AssignmentError.NONE
-    assert _crossings(state, found) <= crossed
+    assert validate_task_assignment(state, proposed.values()) is AssignmentError.NONE
+    crossed = _crossings(state, proposed)
+    optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state), proposed)
+    assert {n: len(one.of_type(TaskType.STANDBY)) for n, one in proposed.items()} == before
+    assert validate_task_assignment(state, proposed.values()) is AssignmentError.NONE
+    assert _crossings(state, proposed) <= crossed
 
 
-def _crossings(state: ApplicationState, found: dict[str, KafkaStreamsAssignment]) -> int:
+def _crossings(state: ApplicationState, proposed: dict[str, KafkaStreamsAssignment]) -> int:
     """Standbys in a rack without a replica of their changelog."""
     members = state.kafka_streams_states()
     return sum(
         members[name].rack_id not in (part.rack_ids or ())
-        for name, one in found.items()
+        for name, one in proposed.items()
         for task in one.of_type(TaskType.STANDBY)
         for part in state.all_tasks[task].topic_partitions
         if part.is_changelog
@@ -333,4 +340,4 @@ def test_the_callback_gets_a_valid_assignment_too() -> None:
     plugin = FirstTakesAll()
     placement = Adapted("mine", plugin).assign(two_members())
     assert np.unique(placement.active).tolist() == [0]
-    assert plugin.told == [AssignmentError.NONE]
+    assert plugin.errors == [AssignmentError.NONE]

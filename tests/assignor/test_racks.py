@@ -179,7 +179,7 @@ def test_an_exchange_loses_no_tag_value(seed: int) -> None:
     view = random_cluster(random.Random(seed), 8, 8, config)
     racks, _ = racks_of(view, AVAILABILITY, standbys=True)
     assert racks is not None
-    found = optimised_standbys(view, racks, view.active).pairs
+    standby_pairs = optimised_standbys(view, racks, view.active).pairs
 
     def values(standby: Pairs) -> list[int]:
         holders = [{int(m)} for m in view.active]
@@ -190,9 +190,9 @@ def test_an_exchange_loses_no_tag_value(seed: int) -> None:
     def crossings(standby: Pairs) -> int:
         return traffic.crossings(view, standby.task, standby.member, changelog=True)
 
-    pairs = zip(values(found), values(view.standby), strict=True)
+    pairs = zip(values(standby_pairs), values(view.standby), strict=True)
     assert all(after >= before for after, before in pairs)
-    assert crossings(found) < crossings(view.standby)
+    assert crossings(standby_pairs) < crossings(view.standby)
 
 
 @pytest.mark.parametrize("name", ["high-availability", "sticky"])
@@ -252,14 +252,14 @@ def test_order_of_input_does_not_matter(name: str, config: dict[str, object]) ->
             for n in range(3)
         ]
         members = {f"P{n}": Member(rack=RACKS[(n + seed) % 3]) for n in range(5)}
-        told = []
+        answers = []
         for _ in range(3):
             names = rng.sample(list(members), len(members))
             shuffled = {n: members[n] for n in names}
             view = group(rng.sample(units, 3), shuffled, name, num_standby_replicas=1, **config)
             placement = _placed(view, name)
-            told.append((holdings(view, placement), placement.cost))
-        assert told[0] == told[1] == told[2]
+            answers.append((holdings(view, placement), placement.cost))
+        assert answers[0] == answers[1] == answers[2]
 
 
 @pytest.mark.parametrize("config", [MIN, BY_UNIT])
@@ -297,14 +297,14 @@ def test_a_fresh_small_group_needs_no_exact_solver(
         ]
         members = {f"P{n}": Member(rack=rng.choice(RACKS)) for n in range(rng.randint(2, 5))}
         view = group(units, members, name, **config)
-        told = []
+        figures_by_way = []
         for way in (strategies._exact_pays, lambda inputs: True):
             monkeypatch.setattr(strategies, "_exact_pays", way)
             placement = _placed(view, name)
             figures = score(view, placement)
-            told.append((placement.cost, figures.cross_rack, figures.imbalance))
+            figures_by_way.append((placement.cost, figures.cross_rack, figures.imbalance))
             monkeypatch.undo()
-        assert told[0] == told[1]
+        assert figures_by_way[0] == figures_by_way[1]
 
 
 @pytest.mark.parametrize("name", ["high-availability", "sticky"])

@@ -144,7 +144,7 @@ def test_a_newcomer_gets_few_and_heavy_tasks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "high-availability"])
-def test_a_leave_moves_little_else(name: str) -> None:
+def test_a_leave_moves_few_other_tasks(name: str) -> None:
     """One leave in 30 lives: others move at most a twentieth of what the leaver had."""
     beside, had = 0, 0
     for seed in range(30):

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import psutil
-from chaos.fleet import Fleet
 from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
 from support.kafka.cluster import START_S
 from support.kafka.proxy import FROM_BROKER
 from support.suite.waiting import until
+from support.worker.command_fleet import CommandFleet
 
 COORDINATOR, WORKER, KAFKA = "coordinator", "worker", "kafka"
 Injected: TypeAlias = AbstractContextManager[None]
@@ -153,7 +153,7 @@ def disk_full(stage: Stage) -> Iterator[None]:
 
 
 def _worker(
-    harm: Callable[[Fleet, str], None], mend: Callable[[Fleet, str], None]
+    harm: Callable[[CommandFleet, str], None], mend: Callable[[CommandFleet, str], None]
 ) -> Callable[[Stage], Injected]:
     """A fault of one worker, repaired when its tasks run elsewhere."""
 
@@ -169,9 +169,9 @@ def _worker(
     return harmed
 
 
-worker_restarted = _worker(Fleet.leave, Fleet.start)
+worker_restarted = _worker(CommandFleet.stop, CommandFleet.start)
 """No fault: a worker leaves in order and returns, as in a rolling upgrade."""
-worker_killed = _worker(Fleet.kill, Fleet.start)
+worker_killed = _worker(CommandFleet.kill, CommandFleet.start)
 """SIGKILL to a worker; its guard ends its tasks. Then a process of the same name starts."""
 worker_frozen = _worker(
     lambda fleet, name: fleet.signal(name, signal.SIGSTOP),
@@ -205,7 +205,7 @@ def group_deleted(stage: Stage) -> Iterator[None]:
     fleet.declare()
 
 
-def _has_victim(stage: Stage, fleet: Fleet) -> bool:
+def _has_victim(stage: Stage, fleet: CommandFleet) -> bool:
     return any(group == fleet.group for group, _ in stage.victims)
 
 

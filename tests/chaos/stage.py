@@ -21,12 +21,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 import psutil
-from chaos.fleet import Fleet
 from support.kafka.cluster import KafkaCluster
 from support.kafka.proxy import Proxy
 from support.streams.job import Job
 from support.streams.spark_cluster import CONF, SparkCluster, environment
 from support.suite.waiting import until
+from support.worker.command_fleet import CommandFleet
 
 from muster.protocol.tasks import Connector, Subtopology, Unit
 
@@ -116,14 +116,19 @@ class Stage:
         unit: Unit,
         config: dict[str, str],
         pins: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    ) -> Fleet:
+    ) -> CommandFleet:
         addresses = {
             name: self.kafka.address(ISLAND if name == ISLANDER else MAINLAND) for name in NAMES
         }
         observer = type(self.topics)(self.kafka.address(), self.topics.prefix)
         self._stack.callback(observer.close)
         return self._stack.enter_context(
-            Fleet(observer, self.folder, group, assignor, unit, config, addresses, pins)
+            CommandFleet(
+                *(observer, self.folder, group, assignor, unit),
+                config=config,
+                addresses=addresses,
+                pins=pins,
+            )
         )
 
     # ---- what faults are made of
@@ -143,7 +148,7 @@ class Stage:
         first = psutil.Process(self.job.pid)
         return [first, *first.children(recursive=True)]
 
-    def pick(self, *, islander: bool = False) -> tuple[Fleet, str]:
+    def pick(self, *, islander: bool = False) -> tuple[CommandFleet, str]:
         """A worker that no fault hits now."""
         free = [
             (fleet, name)
@@ -154,7 +159,7 @@ class Stage:
         return self.rng.choice(free)
 
     @contextmanager
-    def spared(self, fleet: Fleet, name: str) -> Iterator[None]:
+    def spared(self, fleet: CommandFleet, name: str) -> Iterator[None]:
         """Mark a worker as hit, so that it is not picked again meanwhile."""
         self.victims.add((fleet.group, name))
         try:
@@ -171,7 +176,7 @@ class Stage:
                 fleet.is_settled, f"{fleet.group} has settled", timeout_s=LIMIT_S, story=self.story
             )
 
-    def await_moved(self, fleet: Fleet, name: str) -> None:
+    def await_moved(self, fleet: CommandFleet, name: str) -> None:
         """Wait until every task runs once, and none on this worker."""
         condition = f"the tasks of {name} run elsewhere"
         until(lambda: fleet.is_whole(without=name), condition, timeout_s=LIMIT_S, story=self.story)

@@ -44,8 +44,8 @@ def options(command: str) -> dict[str, str | None]:
 
 def test_every_command_has_a_section_and_no_other_has() -> None:
     """The page has a section for each command and for nothing else."""
-    told = [match[1] for s in SECTIONS if (match := re.match(r"`muster (\w+)", s))]
-    assert sorted(told) == sorted(cli.COMMANDS)
+    commands = [match[1] for s in SECTIONS if (match := re.match(r"`muster (\w+)", s))]
+    assert sorted(commands) == sorted(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -71,14 +71,14 @@ def test_actions_are_in_the_headings() -> None:
         for action in parser(command)._actions:
             if action.choices and not action.option_strings:
                 heading = section(command).partition("\n")[0]
-                told = heading.removeprefix(f"`muster {command} ").split()[0].split("|")
-                assert told == list(action.choices), command
+                actions = heading.removeprefix(f"`muster {command} ").split()[0].split("|")
+                assert actions == list(action.choices), command
 
 
 def test_assignors_are_named() -> None:
     """The page lists every assignor."""
-    told = section("config").partition("Assignors:")[2].partition(" or\n")[0]
-    assert set(re.findall(r"`([\w-]+)`", told)) == set(names())
+    listed = section("config").partition("Assignors:")[2].partition(" or\n")[0]
+    assert set(re.findall(r"`([\w-]+)`", listed)) == set(names())
 
 
 def examples() -> Iterator[tuple[str, str, str, str]]:
@@ -119,5 +119,5 @@ def test_the_doctors_checks_are_those_of_the_page() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding"
     )
     made = {arg.value for call in called for arg in call.args[:1] if isinstance(arg, ast.Constant)}
-    told = re.findall(r"^\| `(\w+)` \|", section("doctor"), flags=re.MULTILINE)
-    assert set(told) == made
+    checks = re.findall(r"^\| `(\w+)` \|", section("doctor"), flags=re.MULTILINE)
+    assert set(checks) == made

@@ -53,14 +53,14 @@ TLS_CASES = [
 ]
 
 
-def test_a_scram_login_is_spoken_by_both() -> None:
+def test_a_scram_login_is_translated_both_ways() -> None:
     """A SCRAM login translates both ways, also with quotes in the password."""
     assert ClientSettings(SCRAM_IN_JAVA).librdkafka() == SCRAM_IN_RDKAFKA
     assert ClientSettings(SCRAM_IN_RDKAFKA).java() == SCRAM_IN_JAVA
 
 
 @pytest.mark.parametrize(("java", "rdkafka"), TLS_CASES)
-def test_tls_is_spoken_by_both(java: dict[str, str], rdkafka: dict[str, str]) -> None:
+def test_tls_is_translated_both_ways(java: dict[str, str], rdkafka: dict[str, str]) -> None:
     """PEM stores translate both ways without loss."""
     bootstrap = {"bootstrap.servers": "b:1"}
     assert ClientSettings(bootstrap | java).librdkafka() == bootstrap | rdkafka
@@ -96,7 +96,9 @@ def test_pkcs12_is_left_to_librdkafka() -> None:
         ),
     ],
 )
-def test_what_cannot_be_said_names_the_key(given: dict[str, str], client: str, key: str) -> None:
+def test_a_setting_without_a_counterpart_is_named(
+    given: dict[str, str], client: str, key: str
+) -> None:
     """A setting that one client cannot express is refused, and the error names it."""
     with pytest.raises(ConfigError) as error:
         getattr(ClientSettings(given), client)()
@@ -184,7 +186,7 @@ def test_spark_gets_java_names_behind_kafka() -> None:
     }
 
 
-def test_librdkafka_takes_what_we_say() -> None:
+def test_librdkafka_accepts_the_translated_settings() -> None:
     """Settings made from a Java client's file are accepted by librdkafka."""
     java_only = {
         "ssl.protocol": "TLSv1.3",

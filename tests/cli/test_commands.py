@@ -109,8 +109,8 @@ def test_config_is_merged(kafka: Topics, capsys: Output, tmp_path: Path) -> None
     assert run(kafka, "config", "set", *group, "--config", "num.standby.replicas=1") == 0
     assert run(kafka, "config", "set", *group, "--config", "max.warmup.replicas=9") == 0
     ignored = "sticky does not use it (used by: high-availability)"
-    told = capsys.readouterr().err
-    assert told == f"muster config: max.warmup.replicas is ignored: {ignored}\n"
+    printed = capsys.readouterr().err
+    assert printed == f"muster config: max.warmup.replicas is ignored: {ignored}\n"
     assert run(kafka, "config", "set", *group, "--config", "max.warmup.replicas=") == 0
     assert run(kafka, "config", "set", *group, "--assignor", "learner") == 0
     capsys.readouterr()
@@ -174,8 +174,8 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
     table, _, _ = capsys.readouterr().out.partition("\n\n")
     assert len(table.splitlines()) == 1 + 2 * 8
     assert run(fresh, "groups", "describe", "--group", "none") == 1
-    told = capsys.readouterr().err
-    assert f"no group 'none' on {fresh.prefix}.groups; there are: calm, orders." in told
+    printed = capsys.readouterr().err
+    assert f"no group 'none' on {fresh.prefix}.groups; there are: calm, orders." in printed
 
 
 def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:

@@ -56,14 +56,14 @@ def test_every_topic_prints(capsys: pytest.CaptureFixture[str]) -> None:
     expected: dict[str, list[str]] = {}
     with mock_kafka() as bootstrap:
         producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
-        for file, found in golden:
-            topic = f"muster.{found['topic']}"
+        for file, records in golden:
+            topic = f"muster.{records['topic']}"
             name = file.name.partition(".")[0]
             whole = {"Packed": "GroupConfig", "Part": "Dictionary"}.get(name, name)
             expected.setdefault(topic, []).append(whole)
-            for row in found.get("records", [found]):
+            for row in records.get("records", [records]):
                 key = row["key"].encode()
-                place = partition_of(key, 4) if found["topic"] != "rejected" else 0
+                place = partition_of(key, 4) if records["topic"] != "rejected" else 0
                 producer.produce(topic, bytes.fromhex(row["value"]), key, place)
         assert producer.flush(10) == 0
         printed = {}

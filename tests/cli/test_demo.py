@@ -71,7 +71,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     until(lambda: not running.alive(), "all processes of the demo have ended")
 
 
-def test_the_story(demo: Demo) -> None:
+def test_the_demo_from_start_to_end(demo: Demo) -> None:
     """Three, then four workers share twelve tasks; a drained and a killed worker end with none."""
     list(demo)
     assert demo.process.wait(60) == 0, "\n".join(demo.lines)
@@ -113,7 +113,7 @@ def test_the_story(demo: Demo) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_it_takes_everything_with_it(demo: Demo, number: signal.Signals) -> None:
+def test_the_demo_leaves_no_process_and_no_file(demo: Demo, number: signal.Signals) -> None:
     """When it is stopped or killed halfway, the demo leaves no process and no file."""
     for line in demo:
         if line.startswith("settled: "):

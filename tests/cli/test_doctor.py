@@ -8,7 +8,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from support.cli.examined import NOW, ORDERS, VERSION, facts, levels, told
+from support.cli.examined import NOW, ORDERS, VERSION, facts, first_finding, levels
 from support.state.snapshots import orders
 
 from muster.cli import doctor
@@ -45,7 +45,7 @@ def test_nothing_is_wrong() -> None:
 
 def test_no_coordinator() -> None:
     """Without a claim one finding says to start a job, and no finding is about the job."""
-    finding = told(facts(claims=()), "claim")
+    finding = first_finding(facts(claims=()), "claim")
     assert (finding.level, finding.action) == (Level.FAIL, "start `muster run`")
     assert ("job", "muster") not in levels(facts(claims=()))
 
@@ -56,7 +56,7 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
     slow = facts(holdups={ORDERS: (holdup,)})
     assert levels(slow)["group", "all"] is Level.OK
     hung = replace(slow, now_ms=NOW + 4_000, wakeups={ORDERS: NOW + 5_000})
-    finding = told(hung, "group")
+    finding = first_finding(hung, "group")
     assert (finding.level, finding.subject) == (Level.WARN, "orders")
     assert "waits for w5: orders_3: w5 was asked to stop it 16 s ago; fenced at" in finding.what
     assert finding.action.startswith("read the log of w5")
@@ -67,9 +67,9 @@ def test_heartbeats_that_no_clock_reads() -> None:
     apart = {ORDERS: (replace(orders(), apart=(0, 2)), NOW)}
     for tick_ms, covered_ms, is_told in ((NOW, NOW - 9_000, False), (NOW, 0, True), (0, 0, False)):
         heard = {ORDERS: Heard(tick_ms=tick_ms, covered_ms=covered_ms)}
-        found = facts(groups=apart, heard=heard)
-        assert (("group", "orders") in levels(found)) is is_told
-    finding = told(facts(groups=apart, heard={ORDERS: Heard(tick_ms=NOW)}), "group")
+        seen = facts(groups=apart, heard=heard)
+        assert (("group", "orders") in levels(seen)) is is_told
+    finding = first_finding(facts(groups=apart, heard={ORDERS: Heard(tick_ms=NOW)}), "group")
     assert finding.level is Level.FAIL
     assert finding.what.startswith("2 members heartbeat apart, and the coordinator does not read")
     assert ("group", "orders") not in levels(facts(heard={ORDERS: Heard(tick_ms=NOW)}))
@@ -79,13 +79,13 @@ def test_workers_that_ask_for_a_deleted_group() -> None:
     """Workers that join a deleted group are named with an action; without them all is fine."""
     dead = replace(orders(), state=GroupState.DEAD, members=(), tasks=())
     asking = Heard(event_ms=NOW, unanswered_ms=NOW - 60_000, joined=frozenset(["w1", "w2"]))
-    found = facts(groups={ORDERS: (dead, NOW - 120_000)}, heard={ORDERS: asking}, wakeups={})
-    finding = told(found, "group")
+    seen = facts(groups={ORDERS: (dead, NOW - 120_000)}, heard={ORDERS: asking}, wakeups={})
+    finding = first_finding(seen, "group")
     assert (finding.level, finding.subject) == (Level.WARN, "orders")
     assert finding.what == "was deleted 2 min ago, and 2 workers ask to join it: w1, w2"
     assert finding.action == "stop them, or: muster config set --group orders --tasks FILE"
-    assert ("job", "joins") not in levels(found)
-    assert not any(check == "group" for check, _ in levels(replace(found, heard={})))
+    assert ("job", "joins") not in levels(seen)
+    assert not any(check == "group" for check, _ in levels(replace(seen, heard={})))
 
 
 def test_a_drained_member_that_was_expelled() -> None:
@@ -93,7 +93,7 @@ def test_a_drained_member_that_was_expelled() -> None:
     expelled = KeptDrain(MemberId("w5"), None, NOW - 9_000, True)
     snapshot, at_ms = facts().groups[ORDERS]
     kept = replace(snapshot, drains=(expelled,))
-    finding = told(facts(groups={ORDERS: (kept, at_ms)}), "group")
+    finding = first_finding(facts(groups={ORDERS: (kept, at_ms)}), "group")
     assert finding.level is Level.WARN
     assert finding.what.startswith("w5 was expelled before it was empty")
     assert finding.action.endswith("muster drain --group orders --member w5 --cancel")
@@ -106,7 +106,7 @@ def test_a_group_that_is_quarantined() -> None:
     snapshot, at_ms = facts().groups[ORDERS]
     aside = replace(snapshot, quarantine=Quarantine(NOW - 60_000, "it was ended by SIGABRT"))
     stuck = replace(aside, state=GroupState.ASSIGNING, generation_ms=1)
-    finding = told(facts(groups={ORDERS: (stuck, at_ms)}), "group")
+    finding = first_finding(facts(groups={ORDERS: (stuck, at_ms)}), "group")
     assert finding.level is Level.FAIL
     assert finding.what == "is quarantined for 60 s: it was ended by SIGABRT"
     assert finding.action.endswith("then: muster groups release --group orders")
@@ -115,7 +115,7 @@ def test_a_group_that_is_quarantined() -> None:
 def test_another_version() -> None:
     """A coordinator of another version than the command is a finding."""
     old = Claim(3, NOW - 3_600_000, CoordinatorClaim(job="a", host="h", version="0.0.9"))
-    assert told(facts(claims=(old,)), "claim").what == (
+    assert first_finding(facts(claims=(old,)), "claim").what == (
         f"the coordinator is muster 0.0.9, this is {VERSION}"
     )
 
@@ -124,7 +124,7 @@ def test_a_job_that_does_not_answer() -> None:
     """A wake-up long past with events after it means that the job, not the clock, has failed."""
     dead = facts(wakeups={ORDERS: NOW - 45_000})
     assert levels(dead)["job", "muster"] is Level.FAIL
-    assert "events of group orders have waited for 45 s" in told(dead, "job").what
+    assert "events of group orders have waited for 45 s" in first_finding(dead, "job").what
     assert ("clock", "muster") not in levels(dead)
 
 
@@ -133,10 +133,10 @@ def test_a_dead_clock() -> None:
     quiet = facts(wakeups={ORDERS: NOW - 130_000}, heard={})
     assert levels(quiet)["clock", "muster"] is Level.FAIL
     assert levels(quiet)["job", "muster"] is Level.OK
-    assert "the wake-up of group orders is 2 min past" in told(quiet, "clock").what
+    assert "the wake-up of group orders is 2 min past" in first_finding(quiet, "clock").what
 
 
-def test_late_is_not_dead() -> None:
+def test_a_wake_up_within_the_grace_period_is_no_failure() -> None:
     """A wake-up that is late by less than the grace period is no failure."""
     assert Level.FAIL not in levels(facts(wakeups={ORDERS: NOW - 29_000})).values()
 
@@ -144,7 +144,7 @@ def test_late_is_not_dead() -> None:
 def test_a_clock_that_is_off() -> None:
     """Events with future timestamps show that this machine's clock is behind Kafka's."""
     ahead = facts(heard={ORDERS: Heard(event_ms=NOW + 9_000)})
-    assert told(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
+    assert first_finding(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
 
 
 def test_reading_may_take_long() -> None:
@@ -160,12 +160,12 @@ def test_joins_that_are_not_answered(known: bool) -> None:
     there = {ORDERS: (snapshot, NOW - 70_000)} if known else {}
     waiting = {ORDERS: Heard(event_ms=NOW - 1_000, unanswered_ms=NOW - 60_000)}
     dead = facts(heard=waiting, wakeups={}, groups=there, published_ms=NOW - 70_000)
-    finding = told(dead, "job")
+    finding = first_finding(dead, "job")
     assert finding.level is Level.FAIL
     assert finding.what == "does not answer: who joined group orders has waited for 60 s"
     soon = replace(dead, heard={ORDERS: Heard(NOW - 1_000, 0, NOW - 29_000)})
     assert levels(soon)["job", "muster"] is Level.SKIPPED
-    others = told(replace(dead, published_ms=NOW - 10_000), "job")
+    others = first_finding(replace(dead, published_ms=NOW - 10_000), "job")
     assert (others.level, others.what) == (
         Level.WARN,
         "joins of group orders have led to nothing; others are answered",
@@ -190,7 +190,7 @@ def test_a_stuck_group_says_whom_it_waits_for(changes: dict, waits_for: str) -> 
     """A group that reconciles for too long is a failure that says what it waits for."""
     snapshot = replace(orders(), generation_ms=NOW - 400_000, **changes)
     stuck = facts(groups={ORDERS: (snapshot, NOW - 1_000)})
-    finding = told(stuck, "group")
+    finding = first_finding(stuck, "group")
     assert finding.level is Level.FAIL
     assert finding.what == (f"Reconciling for 6 min (generation 7, W2 joined): {waits_for}")
     fresh = replace(snapshot, generation_ms=NOW - 200_000)
@@ -204,7 +204,7 @@ def test_a_group_that_was_never_configured() -> None:
     )
     for since_ms, level in ((10_000, Level.WARN), (400_000, Level.FAIL)):
         snapshot = replace(waits, generation_ms=NOW - since_ms)
-        finding = told(facts(groups={ORDERS: (snapshot, NOW)}), "group")
+        finding = first_finding(facts(groups={ORDERS: (snapshot, NOW)}), "group")
         assert (finding.level, finding.what) == (
             level,
             "has 2 members and no tasks; configured groups: none",
@@ -216,7 +216,7 @@ def test_tasks_without_an_owner() -> None:
     """Tasks without an owner in a stable group are a finding, unless a delay holds them back."""
     snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 400_000)
     bare = facts(groups={ORDERS: (snapshot, NOW)})
-    assert told(bare, "group").what == "1 of 5 tasks have no owner"
+    assert first_finding(bare, "group").what == "1 of 5 tasks have no owner"
     held = replace(snapshot, delay_until_ms=NOW + 1)
     assert levels(facts(groups={ORDERS: (held, NOW)}))["group", "all"] is Level.OK
 
@@ -224,7 +224,7 @@ def test_tasks_without_an_owner() -> None:
 def test_a_group_whose_members_are_all_gone() -> None:
     """A group with tasks and no members is a finding, once it is too long for a restart."""
     empty = replace(orders(), state=GroupState.EMPTY, members=(), generation_ms=NOW - 400_000)
-    finding = told(facts(groups={ORDERS: (empty, NOW)}), "group")
+    finding = first_finding(facts(groups={ORDERS: (empty, NOW)}), "group")
     assert finding.what == "has no member for 6 min: no worker runs its 5 tasks"
     for fine in (replace(empty, generation_ms=NOW - 200_000), replace(empty, tasks=())):
         assert levels(facts(groups={ORDERS: (fine, NOW)}))["group", "all"] is Level.OK
@@ -238,7 +238,7 @@ def test_dead_letters() -> None:
             origin=Origin("muster.membership", 1, 42, NOW), reason=reason, message=message
         )
 
-    found = facts(
+    seen = facts(
         rejected=(
             (NOW - 700_000, letter("UNDECODABLE", "long ago")),
             (NOW - 3_000, letter("UNDECODABLE", "first")),
@@ -246,7 +246,7 @@ def test_dead_letters() -> None:
             (NOW - 1_000, letter("GROUP_FAILED", "Traceback\n  …\nKeyError: 3")),
         )
     )
-    letters = {f.subject: f for f in doctor_job.rejected(found, "muster")}
+    letters = {f.subject: f for f in doctor_job.rejected(seen, "muster")}
     assert letters["UNDECODABLE"].what == (
         "2 in 10 minutes (0.2 a minute); the last, muster.membership-1@42: second"
     )
@@ -263,15 +263,15 @@ def test_settings_of_a_topic() -> None:
     assert differences(topic, "muster.groups", larger, "k:1") == []
     wrong = right | {"cleanup.policy": "delete", "delete.retention.ms": "1"}
     wrong["max.message.bytes"] = "1000"
-    found = differences(topic, "muster.groups", wrong, "k:1")
-    assert [(level, what) for level, what, _ in found[:2]] == [
+    differing = differences(topic, "muster.groups", wrong, "k:1")
+    assert [(level, what) for level, what, _ in differing[:2]] == [
         (Level.FAIL, "cleanup.policy is delete, must be compact"),
         (Level.FAIL, "max.message.bytes is 1000, must be at least 1048588"),
     ]
-    assert [(level, what.split()[0]) for level, what, _ in found[2:]] == [
+    assert [(level, what.split()[0]) for level, what, _ in differing[2:]] == [
         (Level.WARN, "delete.retention.ms")
     ]
-    assert found[0][2] == (
+    assert differing[0][2] == (
         "kafka-configs.sh --bootstrap-server k:1 --alter --entity-type topics "
         "--entity-name muster.groups --add-config cleanup.policy=compact"
     )
@@ -344,9 +344,9 @@ def test_the_jobs_own_figures() -> None:
         }
     )
     with server:
-        found = [(f.check, f.level, f.what) for f in metrics(f"{url}/metrics")]
+        findings = [(f.check, f.level, f.what) for f in metrics(f"{url}/metrics")]
         server.shutdown()
-    assert found == [
+    assert findings == [
         ("job", Level.FAIL, "catching up: …"),
         ("job", Level.OK, "ok"),
         ("job", Level.WARN, "rows that wait to be read: 20000"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.cli.examined import NOW, facts, levels, told
+from support.cli.examined import NOW, facts, first_finding, levels
 
 from muster.doctor.facts import GRACE_MS, CanaryAnswer
 from muster.doctor.finding import Level
@@ -23,11 +23,11 @@ def test_an_answered_event_proves_that_the_job_works() -> None:
 
 def test_a_late_answer_is_reported_with_its_figure() -> None:
     """A slow answer is a warning with its time; one overdue beyond the grace is a failure."""
-    slow = told(facts(canary=WELL._replace(event_ms=NOW - 9_900)), "canary")
+    slow = first_finding(facts(canary=WELL._replace(event_ms=NOW - 9_900)), "canary")
     assert (slow.level, "answered in 6000 ms" in slow.what) == (Level.WARN, True)
     due = WELL._replace(next_ms=NOW - GRACE_MS)
     assert levels(facts(canary=due))[PLACE] is Level.OK
-    late = told(facts(canary=due._replace(next_ms=due.next_ms - 1)), "canary")
+    late = first_finding(facts(canary=due._replace(next_ms=due.next_ms - 1)), "canary")
     assert late.level is Level.FAIL
     assert "the next answer is overdue for 30 s" in late.what
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, levels, told
+from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, first_finding, levels
 from support.state.snapshots import orders
 
 from muster.doctor import job as doctor_job
@@ -19,7 +19,7 @@ def test_two_coordinators() -> None:
         claims=(claim(3, NOW - 9_000_000, "a", "h1"), claim(8, NOW - 600_001, "b", "h2")),
         writes=((NOW - 5_000, 3),),
     )
-    finding = told(two, "claim")
+    finding = first_finding(two, "claim")
     assert finding.level is Level.FAIL
     assert "job a on h1 still writes, 5 s ago" in finding.what
     assert "job b on h2" in finding.what
@@ -45,7 +45,7 @@ def test_claims_that_come_and_go() -> None:
         claims = tuple(claim(n, NOW - ms, f"j{n}", f"h{n % 2}") for n, ms in enumerate(ago_ms))
         return facts(claims=claims, writes=())
 
-    finding = told(thrice(20_000), "claim")
+    finding = first_finding(thrice(20_000), "claim")
     assert (finding.level, "3 claims within 10 minutes, from h0, h1" in finding.what) == (
         Level.WARN,
         True,
@@ -61,7 +61,7 @@ def test_claims_that_come_and_go() -> None:
 def test_a_claim_proves_no_life() -> None:
     """If wake-ups or joins go unanswered, the doctor doubts the claim within seconds."""
     late = facts(wakeups={ORDERS: NOW - 6_000}, published_ms=NOW - 12_000)
-    finding = told(late, "claim")
+    finding = first_finding(late, "claim")
     assert (finding.level, finding.what) == (
         Level.WARN,
         "held by job a on h1 since 60 min, life unproven: it should have written of orders 6 s "
@@ -77,7 +77,7 @@ def test_a_claim_proves_no_life() -> None:
         heard={ORDERS: heard},
         published_ms=0,
     )
-    assert told(started, "claim").what == (
+    assert first_finding(started, "claim").what == (
         "held by job a on h1 since 25 s, life unproven: 4 joins waiting"
     )
     for fine in (

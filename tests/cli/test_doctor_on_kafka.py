@@ -52,11 +52,11 @@ def examine(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Examine:
     def run(prefix: str, *more: str) -> tuple[int, dict[tuple[str, str], list[dict]]]:
         command = ["doctor", "--bootstrap-server", bootstrap, "--topic-prefix", prefix]
         code = main([*command, "--format", "json", *more])
-        found: dict[tuple[str, str], list[dict]] = {}
+        levels_by_check: dict[tuple[str, str], list[dict]] = {}
         for line in capsys.readouterr().out.splitlines():
             each = json.loads(line)
-            found.setdefault((each["check"], each["subject"]), []).append(each)
-        return code, found
+            levels_by_check.setdefault((each["check"], each["subject"]), []).append(each)
+        return code, levels_by_check
 
     return run
 
@@ -74,16 +74,16 @@ def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int | None =
 def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
     """Without topics each one is missing; with topics only the coordinator's claim is missing."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
-    code, found = examine(prefix)
+    code, findings = examine(prefix)
     assert code == 1
     action = f"muster topics create --topic-prefix {prefix}"
-    assert found["topic", f"{prefix}.groups"][0]["action"] == action
-    assert found["job", prefix][0]["level"] == "skipped"
+    assert findings["topic", f"{prefix}.groups"][0]["action"] == action
+    assert findings["job", prefix][0]["level"] == "skipped"
     create_topics(bootstrap, prefix)
 
     def settled() -> bool:
-        code, found = examine(prefix)
-        bad = [key for key, each in found.items() if any(f["level"] == "fail" for f in each)]
+        code, findings = examine(prefix)
+        bad = [key for key, each in findings.items() if any(f["level"] == "fail" for f in each)]
         return code == 1 and bad == [("claim", prefix)]
 
     until(settled, "only the claim is missing")
@@ -106,10 +106,10 @@ def test_a_topic_that_is_not_what_it_must_be(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.incremental_alter_configs([change]).values():
         future.result(30)
-    code, found = examine(topics.prefix)
+    code, findings = examine(topics.prefix)
     topics.close()
     assert code == 1
-    (finding,) = found["topic", name]
+    (finding,) = findings["topic", name]
     assert (finding["level"], finding["what"]) == (
         "fail",
         "cleanup.policy is delete, must be compact",
@@ -126,17 +126,17 @@ def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
     publish(topics, TopicKind.GROUPS, replace(orders(), coordinator_epoch=0))
     late_ms = int(time.time() * 1000) - 100_000
     publish(topics, TopicKind.CLOCK, WakeUp(group=ORDERS, at_ms=late_ms))
-    code, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    code, findings = examine(topics.prefix, "--stuck-s", "9999999999")
     assert code == 1
-    assert [f["level"] for f in found["clock", topics.prefix]] == ["fail"]
-    assert [f["level"] for f in found["job", topics.prefix]] == ["ok"]
+    assert [f["level"] for f in findings["clock", topics.prefix]] == ["fail"]
+    assert [f["level"] for f in findings["job", topics.prefix]] == ["ok"]
     topics.write(TopicKind.MEMBERSHIP, Tick(group=ORDERS))
     beat = Heartbeat(group=ORDERS, member=MemberId("W1"), epoch=7, digest=1)
     topics.write(TopicKind.MEMBERSHIP, beat)
-    _, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    _, findings = examine(topics.prefix, "--stuck-s", "9999999999")
     topics.close()
-    assert ("clock", topics.prefix) not in found
-    (finding,) = found["job", topics.prefix]
+    assert ("clock", topics.prefix) not in findings
+    (finding,) = findings["job", topics.prefix]
     assert (finding["level"], "job gone on somewhere" in finding["action"]) == ("fail", True)
 
 
@@ -152,15 +152,15 @@ def test_a_job_that_ignores_joins(
     for _ in range(2):
         join = Join(group=GroupId("new"), member=MemberId("W1"), incarnation=1)
         topics.write(TopicKind.MEMBERSHIP, join)
-    code, found = examine(topics.prefix)
-    (finding,) = found["job", topics.prefix]
+    code, findings = examine(topics.prefix)
+    (finding,) = findings["job", topics.prefix]
     assert (code, finding["level"]) == (1, "fail")
     assert finding["what"].startswith("does not answer: who joined group new has waited for")
     gone = GroupGone(group=GroupId("new"))
     publish(topics, TopicKind.GROUPS, gone)
-    code, found = examine(topics.prefix)
+    code, findings = examine(topics.prefix)
     topics.close()
-    assert [f["level"] for f in found["job", topics.prefix]] == ["skipped"]
+    assert [f["level"] for f in findings["job", topics.prefix]] == ["skipped"]
 
 
 @pytest.mark.broker
@@ -175,12 +175,12 @@ def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
     newer = replace(snapshot, coordinator_epoch=1)
     publish(topics, TopicKind.GROUPS, newer, now_ms - 1_900_000)
     publish(topics, TopicKind.GROUPS, snapshot, now_ms - 1_000)
-    code, found = examine(topics.prefix)
+    code, findings = examine(topics.prefix)
     topics.close()
     assert code == 1
-    (two,) = found["claim", topics.prefix]
+    (two,) = findings["claim", topics.prefix]
     assert "job old on old-host still writes" in two["what"]
-    said = [each["what"] for each in found["group", "orders"]]
+    said = [each["what"] for each in findings["group", "orders"]]
     assert any("waits for W1 to release tasks" in what for what in said), said
 
 

@@ -81,7 +81,7 @@ def test_a_governed_member_joins_anew() -> None:
 @pytest.mark.parametrize(
     "event", [replace(ORDER, on=False), GroupDeleted(group=GroupId("g"))], ids=["undone", "deleted"]
 )
-def test_the_order_is_taken_back_meanwhile(event: Drain | GroupDeleted) -> None:
+def test_a_drain_that_is_undone_meanwhile(event: Drain | GroupDeleted) -> None:
     """If the drain is undone or the group deleted, the command fails."""
     story, order = drained()
     story.at(200).take(event)
@@ -91,7 +91,7 @@ def test_the_order_is_taken_back_meanwhile(event: Drain | GroupDeleted) -> None:
         still_to_do(now(story), "W2", order)
 
 
-def test_gone_before_the_order_came() -> None:
+def test_a_member_that_left_before_the_drain() -> None:
     """If the member left before the drain event, the command fails and does not wait."""
     story, order = drained()
     story.at(200).take(replace(ORDER, on=False), leave("W2"))

@@ -51,8 +51,8 @@ def test_the_topics_of_the_page_are_read() -> None:
     """The example's topics are those that a group would declare, and print as they stand there."""
     [text] = re.findall(rf"^<!-- tasks of Kafka -->{BLOCK}", TEXT, re.MULTILINE | re.DOTALL)
     rows = json.loads(text)["tasks"]
-    found, declared = units.parse_task_list(rows)
-    assert (found, [sources.source_json(each) for each in declared]) == ((), rows)
+    units_read, declared = units.parse_task_list(rows)
+    assert (units_read, [sources.source_json(each) for each in declared]) == ((), rows)
 
 
 def test_every_file_has_an_answer() -> None:

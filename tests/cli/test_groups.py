@@ -159,8 +159,8 @@ def test_task_columns() -> None:
 
 def test_the_json_of_a_group() -> None:
     """The JSON has exactly the documented keys; a member's keys are in the documented order."""
-    found = SHOWN.as_json()
-    assert found == {
+    printed = SHOWN.as_json()
+    assert printed == {
         "group": "orders",
         "generation": 7,
         "state": "Reconciling",
@@ -200,7 +200,7 @@ def test_the_json_of_a_group() -> None:
         "drains": [],
         "quarantine": None,
     }
-    assert list(found["members"][0]) == [
+    assert list(printed["members"][0]) == [
         *("id", "instance_id", "epoch", "state", "rack", "capacity"),
         *("active", "standby", "learner", "revoking", "last_heartbeat_ms"),
     ]

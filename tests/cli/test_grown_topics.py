@@ -64,8 +64,8 @@ def test_the_newest_record_of_each_group_counts(
     bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`groups list` shows the newest record of each group, whichever partition holds it."""
-    found = run(bootstrap, capsys, "groups", "list")
-    assert [(each["group"], each["generation"]) for each in found] == [
+    listed = run(bootstrap, capsys, "groups", "list")
+    assert [(each["group"], each["generation"]) for each in listed] == [
         ("moved", 2),
         ("only", 3),
         ("stale", 2),

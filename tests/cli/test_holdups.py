@@ -20,11 +20,11 @@ SETTINGS = parse_settings({"rebalance.timeout.ms": 15_000}, "sticky")
 def owing(revision: int = 4, deadline_ms: int | None = 9) -> GroupSnapshot:
     """W1 has to give up 0_1 and a standby of 0_2."""
     first, second = orders().members
-    told = replace(first, revoke_revision=revision, deadline_ms=deadline_ms)
-    return replace(orders(), settings=SETTINGS, members=(told, second))
+    asked = replace(first, revoke_revision=revision, deadline_ms=deadline_ms)
+    return replace(orders(), settings=SETTINGS, members=(asked, second))
 
 
-def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
+def holdups_after(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
     """The holdups after these records, each at a time in ms after `ASKED_MS`."""
     pending = PendingReleases()
     for after_ms, record in records:
@@ -34,7 +34,7 @@ def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
 
 def test_a_member_that_does_not_stop_its_tasks() -> None:
     """A holdup counts from the first record that asked, and gives the time of fencing."""
-    (holdup,) = found((0, owing()), (5_000, replace(owing(), generation=8)))
+    (holdup,) = holdups_after((0, owing()), (5_000, replace(owing(), generation=8)))
     assert holdup.text(ASKED_MS + 12_000) == (
         "0_1, 0_2: W1 was asked to stop them 12 s ago; fenced at 22:13:50 UTC"
     )
@@ -49,11 +49,11 @@ def test_a_new_demand_is_another_one() -> None:
         orders(),
         members=tuple(replace(each, state=MemberState.STABLE) for each in orders().members),
     )
-    (holdup,) = found((0, owing(4)), (5_000, owing(6)))
+    (holdup,) = holdups_after((0, owing(4)), (5_000, owing(6)))
     assert holdup.asked_ms == ASKED_MS + 5_000
-    (again,) = found((0, owing(4)), (1_000, stopped), (2_000, owing(4)))
+    (again,) = holdups_after((0, owing(4)), (1_000, stopped), (2_000, owing(4)))
     assert again.asked_ms == ASKED_MS + 2_000
-    assert found((0, owing(4)), (1_000, stopped)) == ()
+    assert holdups_after((0, owing(4)), (1_000, stopped)) == ()
     pending = PendingReleases()
     pending.take(Published(owing(), ASKED_MS))
     pending.take(Published(GroupGone(group=GroupId("orders")), ASKED_MS))
@@ -62,7 +62,7 @@ def test_a_new_demand_is_another_one() -> None:
 
 def test_a_member_that_was_fenced() -> None:
     """A fenced member is listed with the time since, and when others get its tasks."""
-    (holdup,) = found((0, owing()), (17_000, owing(deadline_ms=None)))
+    (holdup,) = holdups_after((0, owing()), (17_000, owing(deadline_ms=None)))
     assert holdup.is_late(ASKED_MS + 17_000)
     assert holdup.text(ASKED_MS + 20_000) == (
         "0_1, 0_2: W1 did not stop them within 15 s (rebalance.timeout.ms) and was fenced 3 s ago; "

@@ -136,9 +136,9 @@ def _assigned(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[bytes]:
 
 def test_json_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
     """The JSON output is UTF-8 even if Python's output encoding is ASCII."""
-    found = _assigned(tmp_path, "PYTHONIOENCODING=ascii {muster} {problem}")
-    assert (found.returncode, found.stderr) == (0, b"")
-    assert json.loads(found.stdout.decode("utf-8"))["members"]["é"]["active"] == ["ü_0"]
+    completed = _assigned(tmp_path, "PYTHONIOENCODING=ascii {muster} {problem}")
+    assert (completed.returncode, completed.stderr) == (0, b"")
+    assert json.loads(completed.stdout.decode("utf-8"))["members"]["é"]["active"] == ["ü_0"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ def test_a_closed_input_and_a_full_disk_are_one_line(
     tmp_path: Path, shell: str, code: int, said: bytes
 ) -> None:
     """A closed input and a full disk give an exit code and one line."""
-    found = _assigned(tmp_path, shell)
-    assert (found.returncode, found.stdout) == (code, b"")
-    assert found.stderr == b"muster assign: " + said + b"\n"
+    completed = _assigned(tmp_path, shell)
+    assert (completed.returncode, completed.stdout) == (code, b"")
+    assert completed.stderr == b"muster assign: " + said + b"\n"

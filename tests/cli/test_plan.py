@@ -50,16 +50,16 @@ def calm(*holder: int, members: int = 2) -> GroupSnapshot:
     )
 
 
-def ends(found: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
+def ends(plan: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
     """Task, from and to of each move."""
-    return [(m["task"], m["from"], m["to"]) for m in found["moves"]]
+    return [(m["task"], m["from"], m["to"]) for m in plan["moves"]]
 
 
 def test_without_a_change_nothing_moves() -> None:
     """Without a change no task of a balanced group moves."""
-    found = planned(calm(0, 0, 1, 1))
-    assert found["moves"] == []
-    assert found["members"] == {
+    plan = planned(calm(0, 0, 1, 1))
+    assert plan["moves"] == []
+    assert plan["members"] == {
         "W1": {"active": ["0_0", "0_1"], "standby": [], "learner": [], "revoked": []},
         "W2": {"active": ["0_2", "0_3"], "standby": [], "learner": [], "revoked": []},
     }
@@ -67,33 +67,33 @@ def test_without_a_change_nothing_moves() -> None:
 
 def test_a_member_joins() -> None:
     """A new member gets its share with no further moves, and each move has a reason."""
-    found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3"}])
-    assert sorted(to for _, _, to in ends(found)) == ["W3", "W3"]
-    assert {source for _, source, _ in ends(found)} == {"W1", "W2"}
-    assert all(move["reason"] for move in found["moves"])
-    assert found["score"]["moved"] == 2
-    assert len(found["members"]["W3"]["active"]) == 2
+    plan = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3"}])
+    assert sorted(to for _, _, to in ends(plan)) == ["W3", "W3"]
+    assert {source for _, source, _ in ends(plan)} == {"W1", "W2"}
+    assert all(move["reason"] for move in plan["moves"])
+    assert plan["score"]["moved"] == 2
+    assert len(plan["members"]["W3"]["active"]) == 2
 
 
 def test_a_member_that_joins_to_be_emptied_gets_nothing() -> None:
     """A member that is added with `draining` gets no tasks."""
-    found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3", "draining": True}])
-    assert (found["moves"], found["members"]["W3"]["active"]) == ([], [])
+    plan = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3", "draining": True}])
+    assert (plan["moves"], plan["members"]["W3"]["active"]) == ([], [])
 
 
 def test_a_member_leaves() -> None:
     """The tasks of a removed member go to the others, which keep what they have."""
-    found = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
-    assert set(found["members"]) == {"W1", "W2"}
-    assert sorted((task, source) for task, source, _ in ends(found)) == [
+    plan = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
+    assert set(plan["members"]) == {"W1", "W2"}
+    assert sorted((task, source) for task, source, _ in ends(plan)) == [
         ("0_4", "W3"),
         ("0_5", "W3"),
     ]
-    assert {move["reason"] for move in found["moves"]} == {"W3 left"}
-    assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
-    columns, values = (line.split() for line in as_text(found).splitlines()[-2:])
-    told = dict(zip(columns, values, strict=True))
-    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # no remaining member loses a task
+    assert {move["reason"] for move in plan["moves"]} == {"W3 left"}
+    assert {"0_0", "0_1"} < set(plan["members"]["W1"]["active"])
+    columns, values = (line.split() for line in as_text(plan).splitlines()[-2:])
+    score = dict(zip(columns, values, strict=True))
+    assert (score["MOVES"], score["FROM-STAYING"]) == ("2", "0")  # no remaining member loses a task
 
 
 def test_tasks_and_settings_change() -> None:
@@ -110,10 +110,10 @@ def test_tasks_and_settings_change() -> None:
 
 def test_plan_says_that_a_change_moves_nothing() -> None:
     """A setting that the assignor does not use, and a useless --static, give a warning."""
-    found = planned(
+    plan = planned(
         calm(0, 1), config={"max.warmup.replicas": 3}, add=[{"id": "W3", "static": ["0_1"]}]
     )
-    assert found["warnings"] == [
+    assert plan["warnings"] == [
         "max.warmup.replicas is ignored: sticky does not use it (used by: high-availability)",
         "--static of W3 is ignored: sticky pins nothing (static does)",
     ]
@@ -130,8 +130,8 @@ def test_the_assignor_sees_what_members_hold() -> None:
     first, second = drained.members
     drained = replace(drained, members=(replace(first, draining=True), second))
     assert planned(drained)["members"]["W1"]["active"] == []
-    found = planned(orders())  # W2 restores 0_1, which W1 still runs
-    assert "0_1" in found["members"]["W2"]["active"] + found["members"]["W1"]["active"]
+    plan = planned(orders())  # W2 restores 0_1, which W1 still runs
+    assert "0_1" in plan["members"]["W2"]["active"] + plan["members"]["W1"]["active"]
     unrevoked = replace(first, state=MemberState.UNREVOKED)
     moving = replace(
         calm(0, 0, 0, 1),
@@ -198,8 +198,8 @@ def test_plan_reads_and_changes_nothing(
     words = ["plan", "--group", "orders", "--add-member", str(member)]
     words += ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     assert main([*words, "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == planned(calm(0, 0, 1, 1), add=[{"id": "W3", "capacity": 2}])
+    plan = json.loads(capsys.readouterr().out)
+    assert plan == planned(calm(0, 0, 1, 1), add=[{"id": "W3", "capacity": 2}])
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "TASK ROLE   FROM TO REASON" in shown

@@ -119,8 +119,8 @@ class Told:
         at = len(self.tape.items) - len(placed)
         for number, event in enumerate(placed, at):
             self.tape.items[number] = _signed(self.tape.items[number], event, not forged)
-        told = [r for e in placed for r in (refusal(e),) if r] if forged else placed
-        step = advance(self.group, told, coordinator_epoch=self.epoch)
+        counting = [r for e in placed for r in (refusal(e),) if r] if forged else placed
+        step = advance(self.group, counting, coordinator_epoch=self.epoch)
         self.group = step.group
         self.tape.records(step.records, self.now_ms)
         return step.records
@@ -145,7 +145,7 @@ def _signed(item: Row, event: Event, really: bool) -> Row:
     return item._replace(signature=signature)
 
 
-def test_forged_events_are_told_from_those_that_counted(tmp_path: Path) -> None:
+def test_forged_events_are_left_out_of_a_fold(tmp_path: Path) -> None:
     """With the keyring a signed life with forgeries and a repeated join folds to the same bytes.
 
     Without the keyring the forged events seem to count, and the fold reports differences.
@@ -187,7 +187,7 @@ def test_a_batch_that_published_two_generations(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("seed", range(5) if ALL else range(2, 5))
-def test_a_life_comes_out_again(seed: int) -> None:
+def test_a_life_folds_to_equal_records(seed: int) -> None:
     """The fold gives every snapshot and each member's newest record byte for byte."""
     fold, steps = lived(seed).fold(GROUP)
     assert len(steps) > 10
@@ -208,7 +208,7 @@ def test_read_while_a_batch_writes(last: Event) -> None:
     assert [line for line in fold.missing() if "differs" in line] == []
 
 
-def test_it_begins_where_the_events_do() -> None:
+def test_a_fold_without_the_oldest_events() -> None:
     """Without the oldest events the fold begins with the first snapshot, and the rest is equal."""
     story = Told()
     story.take(config(FOUR), join("W1"))
@@ -239,7 +239,7 @@ def test_a_lost_checkpoint_is_followed() -> None:
     assert list(fold.missing()) == []
 
 
-def test_a_lost_checkpoint_shows_later() -> None:
+def test_a_lost_checkpoint_of_an_empty_group() -> None:
     """A recovery of an empty group shows only when the next member joins and is asked."""
     story = Told()
     story.take(config(FOUR))
@@ -253,7 +253,7 @@ def test_a_lost_checkpoint_shows_later() -> None:
     assert (fold.whole, list(fold.missing())) == (True, [])
 
 
-def test_a_group_met_just_after_a_lost_checkpoint() -> None:
+def test_a_group_first_seen_after_a_lost_checkpoint() -> None:
     """An unknown group that asks its members after a lost checkpoint folds to equal records."""
     story = Told()
     story.group, story.epoch = Group.new(STORY, unverified=True), 7
@@ -329,8 +329,8 @@ def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFi
     save(str(file), tape.items)
     assert main([*words, "--format", "json"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (told,) = [text for line in lines for text in line["differences"]]
-    assert told.startswith("muster.groups-0@5: cause: published something else, here ")
+    (difference,) = [text for line in lines for text in line["differences"]]
+    assert difference.startswith("muster.groups-0@5: cause: published something else, here ")
 
 
 def test_a_bad_file_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

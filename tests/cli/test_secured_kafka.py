@@ -32,7 +32,9 @@ sasl.jaas.config={LOGIN}
 """
 
 
-def test_one_file_opens_the_door(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_properties_file_logs_commands_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With the login commands work; a wrong password gives an error that does not show it."""
     file = tmp_path / "client.properties"
     file.write_text(JAVA)

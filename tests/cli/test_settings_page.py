@@ -23,10 +23,10 @@ def test_the_page_has_every_setting_of_a_group() -> None:
             used = f"{s.used_by}, where {s.condition}" if s.condition else s.used_by
             rows.append((f"`{s.key}`", s.type, s.bounds, s.default, s.meaning, used, s.kafka))
     columns = ("setting", "type", "accepted", "default", "meaning", "used by", "the same in Kafka")
-    found, expected = made(
+    on_page, expected = made(
         "settings.md", "group: from protocol/settings.py", markdown(columns, rows)
     )
-    assert found == expected
+    assert on_page == expected
     assert [row[0].strip("`") for row in rows] == list(KEYS)
 
 
@@ -38,19 +38,19 @@ def test_the_page_has_every_setting_of_the_job() -> None:
         if s.scope == words.JOB
     ]
     columns = ("setting", "type", "accepted", "default", "meaning")
-    found, expected = made(
+    on_page, expected = made(
         "settings.md", "job: from streams/job_settings.py", markdown(columns, rows)
     )
-    assert found == expected
+    assert on_page == expected
     assert [row[0].strip("`") for row in rows] == [setting.key for setting in OF_THE_JOB]
 
 
 def test_the_page_has_what_stands_for_kafkas_other_keys() -> None:
     """The page has each of Kafka's keys that muster refuses, and what replaces it."""
-    rows = [(f"`{key}`", told) for key, told in ELSEWHERE.items()]
+    rows = [(f"`{key}`", counterpart) for key, counterpart in ELSEWHERE.items()]
     table = markdown(("in Kafka", "here"), rows)
-    found, expected = made("settings.md", "elsewhere: from protocol/settings.py", table)
-    assert found == expected
+    on_page, expected = made("settings.md", "elsewhere: from protocol/settings.py", table)
+    assert on_page == expected
 
 
 def test_one_setting_is_described(capsys: Output) -> None:
@@ -68,8 +68,12 @@ def test_one_setting_is_described(capsys: Output) -> None:
         "  set by      muster config set --group G --config stream.imbalance.percentage=VALUE",
     ]
     assert main(["config", "describe", "muster.stall.ms", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["scope"], found["default"], found["used_by"]) == ("job", "300000", None)
+    description = json.loads(capsys.readouterr().out)
+    assert (description["scope"], description["default"], description["used_by"]) == (
+        "job",
+        "300000",
+        None,
+    )
 
 
 def test_all_settings_are_described(capsys: Output) -> None:
@@ -85,7 +89,7 @@ def test_all_settings_are_described(capsys: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["describe", "sesion.timeout.ms"], "no setting 'sesion.timeout.ms': session.timeout.ms"),
         (["describe", "muster.stal.ms"], "no setting 'muster.stal.ms': muster.stall.ms"),
@@ -94,7 +98,7 @@ def test_all_settings_are_described(capsys: Output) -> None:
         (["set", "a.b", "--group", "g"], "config set: no 'a.b'"),
     ],
 )
-def test_what_cannot_be_described(words: list[str], told: str, capsys: Output) -> None:
+def test_what_cannot_be_described(words: list[str], message: str, capsys: Output) -> None:
     """An unknown key suggests similar ones; `show` needs a group and `set` no bare setting."""
     assert main(["config", *words]) == 2
-    assert capsys.readouterr().err.startswith(f"muster config: {told}")
+    assert capsys.readouterr().err.startswith(f"muster config: {message}")

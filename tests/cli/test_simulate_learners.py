@@ -57,48 +57,59 @@ def test_ex_l1_scale_up_two_joins() -> None:
     at_first = played(*both)
     assert shape(at_first[1]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
     first, second = learns(at_first[2], "S4"), learns(at_first[2], "S5")
-    found = played(*both, ready(3_000, "S4", first), ready(4_000, "S5", second))
-    assert shape(found[2]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1), "S5": (0, 1)}
-    assert shape(found[3]) == {"S1": (1, 0), "S2": (2, 0), "S3": (1, 0), "S4": (1, 0), "S5": (0, 1)}
-    assert shape(found[4]) == {f"S{n}": (1, 0) for n in range(1, 6)}
-    assert found[3]["cause"] == f"learner of {first} on S4 ready"
+    assert {first, second} & {"0_0", "0_1"}
+    assert {first, second} & {"0_2", "0_3"}
+    records = played(*both, ready(3_000, "S4", first), ready(4_000, "S5", second))
+    assert shape(records[2]) == {**shape(at_first[1]), "S5": (0, 1)}
+    assert shape(records[3]) == {**shape(records[2]), "S1": (1, 0), "S4": (1, 0)}
+    assert shape(records[4]) == {f"S{n}": (1, 0) for n in range(1, 6)}
+    assert records[3]["cause"] == f"learner of {first} on S4 ready"
+    assert records[3]["members"]["S4"]["active"] == [first]
 
 
 def test_ex_l2_scale_up_from_an_empty_group() -> None:
-    """The first member runs all; the next two learn their shares."""
-    found = played(join(0, "S1"), join(1_000, "S2"), join(1_000, "S3"))
-    assert shape(found[0]) == {"S1": (5, 0)}
-    loads = sorted(learning for _, learning in shape(found[1]).values())
-    assert loads == [0, 1, 2]
+    """The first member runs all; the next two learn their shares, then run them."""
+    joins = [join(0, "S1"), join(1_000, "S2"), join(1_000, "S3")]
+    first, second = played(*joins)
+    assert shape(first) == {"S1": (5, 0)}
+    assert sorted(shape(second).values()) == [(0, 1), (0, 2), (5, 0)]
+    learned = {name: second["members"][name]["learner"] for name in ("S2", "S3")}
+    caught_up = [ready(2_000, name, task) for name, tasks in learned.items() for task in tasks]
+    assert sorted(shape(played(*joins, *caught_up)[-1]).values()) == [(1, 0), (2, 0), (2, 0)]
 
 
 def test_ex_l3_scale_down() -> None:
     """A draining member keeps a task until another has learned it, and ends empty."""
     drain = {"at_ms": 1_000, "drain": "S2"}
-    found = played(*START, drain)
-    assert shape(found[1])["S2"] == (2, 0)
-    learning = {m: learns(found[1], m) for m in ("S1", "S3")}
+    records = played(*START, drain)
+    assert shape(records[1]) == {"S1": (2, 1), "S2": (2, 0), "S3": (1, 1)}
+    learning = {m: learns(records[1], m) for m in ("S1", "S3")}
     assert sorted(learning.values()) == ["0_2", "0_3"]
-    found = played(
+    records = played(
         *START, drain, ready(2_000, "S3", learning["S3"]), ready(3_000, "S1", learning["S1"])
     )
-    assert [shape(g)["S2"] for g in found[1:]] == [(2, 0), (1, 0), (0, 0)]
+    assert shape(records[2]) == {"S1": (2, 1), "S2": (1, 0), "S3": (2, 0)}
+    assert shape(records[3]) == {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)}
 
 
 def test_ex_l3c_scale_down_timeout() -> None:
     """After `scale.down.timeout.ms` learners take over, ready or not."""
-    found = played(*START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000)
-    assert (found[-1]["at_ms"], shape(found[-1])["S2"]) == (6_000, (0, 0))
-    assert found[-1]["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
+    _, drained, *_, last = played(
+        *START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000
+    )
+    assert (last["at_ms"], shape(last)) == (6_000, {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)})
+    for name in ("S1", "S3"):
+        assert learns(drained, name) in last["members"][name]["active"]
+    assert last["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
 
 
 def test_ex_l4_leader_crash_during_scaling() -> None:
     """When an owner leaves, its learner takes over unready; members with room get the rest."""
-    found = played(*START, join(1_000, "S4"))
-    task = learns(found[1], "S4")
-    found = played(*START, join(1_000, "S4"), {"at_ms": 2_000, "leave": "S1"})
-    assert task in found[-1]["members"]["S4"]["active"]
-    assert sorted(shape(found[-1]).values()) == [(1, 0), (2, 0), (2, 0)]
+    records = played(*START, join(1_000, "S4"))
+    task = learns(records[1], "S4")
+    records = played(*START, join(1_000, "S4"), {"at_ms": 2_000, "leave": "S1"})
+    assert task in records[-1]["members"]["S4"]["active"]
+    assert sorted(shape(records[-1]).values()) == [(1, 0), (2, 0), (2, 0)]
 
 
 @pytest.mark.parametrize(("partial", "generations"), [(True, 4), (False, 3)])
@@ -107,15 +118,15 @@ def test_ex_l6_partial_or_together(partial: bool, generations: int) -> None:
     start = [join(0, "S1", "0_0", "0_1", "0_2", "0_3"), join(1_000, "S2")]
     first = played(*start, tasks=FOUR, learner_partial_rebalance=partial)
     one, two = first[1]["members"]["S2"]["learner"]
-    found = played(
+    records = played(
         *start,
         ready(2_000, "S2", one),
         ready(3_000, "S2", two),
         tasks=FOUR,
         learner_partial_rebalance=partial,
     )
-    assert len(found) == generations
-    assert shape(found[-1]) == {"S1": (2, 0), "S2": (2, 0)}
+    assert len(records) == generations
+    assert shape(records[-1]) == {"S1": (2, 0), "S2": (2, 0)}
 
 
 def test_lag_promotes_like_a_report() -> None:
@@ -124,12 +135,12 @@ def test_lag_promotes_like_a_report() -> None:
     task = learns(played(*start)[1], "S4")
     far = {"at_ms": 2_000, "lag": {"member": "S4", task: 20_000}}
     near = {"at_ms": 3_000, "lag": {"member": "S4", task: 10_000}}
-    found = played(*start, far, near)
-    assert [g["at_ms"] for g in found] == [0, 1_000, 3_000]
-    assert shape(found[2])["S4"] == (1, 0)
+    records = played(*start, far, near)
+    assert [g["at_ms"] for g in records] == [0, 1_000, 3_000]
+    assert shape(records[2])["S4"] == (1, 0)
 
 
-def test_bad_scenarios_name_the_place() -> None:
+def test_an_error_in_a_scenario_names_its_place() -> None:
     """The error names the place of the fault."""
     for events, place in (
         ([{"at_ms": 0, "leave": "W9"}], "events[0].leave"),
@@ -149,12 +160,12 @@ def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> N
     first, second = capsys.readouterr().out.splitlines()
     assert json.loads(first)[-1]["generations"] == 1
     assert json.loads(second) == {"error": "group: missing; a scenario needs a group with tasks"}
-    told = []
+    lives = []
     for _ in range(2):
         assert main(["simulate", "--seed", "7"]) == 0
-        told.append(capsys.readouterr().out)
-    assert told[0] == told[1]
-    assert json.loads(told[0])[-1]["converged_at_ms"] is not None
+        lives.append(capsys.readouterr().out)
+    assert lives[0] == lives[1]
+    assert json.loads(lives[0])[-1]["converged_at_ms"] is not None
 
 
 def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
@@ -192,5 +203,5 @@ def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any
 
 def test_a_crashed_member_is_shown_with_what_it_held() -> None:
     """A generation shows the tasks of a member that crashes later."""
-    found = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)
-    assert shape(found[0]) == {"S1": (4, 0)}
+    records = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)
+    assert shape(records[0]) == {"S1": (4, 0)}

@@ -70,16 +70,16 @@ def test_U_01_eager_to_sessioned_in_two_bounces() -> None:
     for bounce, protocols in enumerate((SESSIONED[1:], SESSIONED), start=1):
         for nth, worker in enumerate(workers):
             events += bounced((3 * bounce + nth) * STEP_MS, worker, protocols=protocols)
-    found = life("cooperative", events, **{"scheduled.rebalance.max.delay.ms": DELAY_MS})
+    records = life("cooperative", events, **{"scheduled.rebalance.max.delay.ms": DELAY_MS})
     last_old = 5 * STEP_MS
-    assert dealt(found, 0, last_old) == {True}
-    assert dealt(found, last_old, 10 * STEP_MS) == {False}
-    between = held(at(found, 6 * STEP_MS - 1))
+    assert dealt(records, 0, last_old) == {True}
+    assert dealt(records, last_old, 10 * STEP_MS) == {False}
+    between = held(at(records, 6 * STEP_MS - 1))
     assert sorted(job for jobs in between.values() for job in jobs) == sorted(
-        {job for jobs in held(found[0]).values() for job in jobs}
+        {job for jobs in held(records[0]).values() for job in jobs}
     )
     for nth in (6, 7, 8):
-        assert held(at(found, (nth + 1) * STEP_MS - 1)) == between
+        assert held(at(records, (nth + 1) * STEP_MS - 1)) == between
 
 
 def test_U_02_static_lists_wait_for_the_last_worker() -> None:
@@ -97,21 +97,21 @@ def test_U_02_static_lists_wait_for_the_last_worker() -> None:
         for nth, worker in enumerate(pins, start=1)
         for event in bounced(nth * STEP_MS, worker, protocols=SESSIONED)
     ]
-    found, sessioned = (life("static", [*begun, *rest], **delay) for rest in (rolled, plain))
+    records, sessioned = (life("static", [*begun, *rest], **delay) for rest in (rolled, plain))
     for ms in (2 * STEP_MS - 1, 3 * STEP_MS - 1):
-        assert held(at(found, ms)) == held(at(sessioned, ms))
-    assert len(held(at(found, 3 * STEP_MS - 1))["w1"]) > 1  # more than its list
+        assert held(at(records, ms)) == held(at(sessioned, ms))
+    assert len(held(at(records, 3 * STEP_MS - 1))["w1"]) > 1  # more than its list
     one_by_one = [
         *begun,
         *rolled,
         joins(4 * STEP_MS, "w4", protocols=STATIC, static=["c2-0"]),
         *bounced(5 * STEP_MS, "w4", protocols=SESSIONED, static=["c2-0"]),
     ]
-    found = life("static", one_by_one, **delay)
-    assert held(at(found, 4 * STEP_MS - 1))["w1"] == ["c1-0"]
-    upgraded = held(at(found, 5 * STEP_MS - 1))
+    records = life("static", one_by_one, **delay)
+    assert held(at(records, 4 * STEP_MS - 1))["w1"] == ["c1-0"]
+    upgraded = held(at(records, 5 * STEP_MS - 1))
     assert (upgraded["w1"], upgraded["w4"]) == (["c1-0"], ["c2-0"])
-    downgraded = held(found[-1])
+    downgraded = held(records[-1])
     assert sorted(len(jobs) for jobs in downgraded.values()) == [2, 2, 3, 3]
     assert sum(len(jobs) for jobs in downgraded.values()) == JOBS
 
@@ -125,8 +125,8 @@ def test_S0_31_a_setting_holds_a_group_below_static() -> None:
         {"at_ms": STEP_MS, "config": {"connect.protocol": "sessioned"}},
         {"at_ms": 2 * STEP_MS, "config": {"connect.protocol": "static"}},
     ]
-    found = life("static", events)
-    pinned, spread, again = (held(at(found, n * STEP_MS - 1)) for n in (1, 2, 3))
+    records = life("static", events)
+    pinned, spread, again = (held(at(records, n * STEP_MS - 1)) for n in (1, 2, 3))
     assert pinned["w1"] == again["w1"] == ["c1-0"]
     assert len(spread["w1"]) > 1  # more than its list
     assert sum(map(len, again.values())) == JOBS
@@ -145,11 +145,11 @@ def test_U_03_learners_begin_with_the_second_bounce() -> None:
         joins(3 * STEP_MS, "w3"),
     ]
     tasks = [{"subtopology": "0", "partitions": 6, "stateful": True}]
-    found = life("learner", events, tasks, **{"stream.rebalancing.mode": "upgrading"})
-    before = [each for each in found if each["at_ms"] < 3 * STEP_MS]
+    records = life("learner", events, tasks, **{"stream.rebalancing.mode": "upgrading"})
+    before = [each for each in records if each["at_ms"] < 3 * STEP_MS]
     assert not any(member["learner"] for each in before for member in each["members"].values())
-    assert held(at(found, 2 * STEP_MS)) == held(at(found, 2 * STEP_MS - 1))
-    joined, ready = [each for each in found if each["at_ms"] >= 3 * STEP_MS]
+    assert held(at(records, 2 * STEP_MS)) == held(at(records, 2 * STEP_MS - 1))
+    joined, ready = [each for each in records if each["at_ms"] >= 3 * STEP_MS]
     assert (len(joined["members"]["w3"]["learner"]), held(joined)["w3"]) == (2, [])
     assert sorted(len(tasks) for tasks in held(ready).values()) == [2, 2, 2]
     assert ready["at_ms"] == 3 * STEP_MS + 3_000
@@ -164,11 +164,11 @@ def test_U_04_racks_count_when_every_member_has_one() -> None:
     for nth, (worker, rack) in enumerate(racks.items(), start=1):
         events += bounced(nth * STEP_MS, worker, rack=rack)
     config = {"rack.aware.assignment.strategy": "min_traffic"}
-    found = life("high-availability", events, tasks, **config)
-    for each in found:
+    records = life("high-availability", events, tasks, **config)
+    for each in records:
         counts = [len(active) for active in held(each).values()]
         assert sum(counts) == 6
         assert max(counts) - min(counts) <= 1
-    both = [each for each in found if each["at_ms"] >= 2 * STEP_MS + 100]
+    both = [each for each in records if each["at_ms"] >= 2 * STEP_MS + 100]
     assert both[-1]["score"]["cross_rack"] == 0
     assert held(both[-1]) == {"w1": ["0_2", "0_3", "0_5"], "w2": ["0_0", "0_1", "0_4"]}

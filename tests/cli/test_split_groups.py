@@ -60,8 +60,8 @@ def run(bootstrap: str, capsys: Output, *words: str) -> list[dict]:
 
 def test_groups_are_listed(bootstrap: str, capsys: Output) -> None:
     """`groups list` shows the newest whole snapshot; a snapshot that was cut off does not count."""
-    found = run(bootstrap, capsys, "groups", "list", "--format", "json")
-    shown = [(each["group"], each["generation"], each["cause"]) for each in found]
+    listed = run(bootstrap, capsys, "groups", "list", "--format", "json")
+    shown = [(each["group"], each["generation"], each["cause"]) for each in listed]
     assert shown == [("orders", 8, "cause 8"), ("other", 3, "W2 joined")]
 
 
@@ -73,7 +73,7 @@ def test_a_group_is_explained(bootstrap: str, capsys: Output) -> None:
 
 def test_a_group_is_decoded(bootstrap: str, capsys: Output) -> None:
     """`muster decode` prints split records as one and skips incomplete ones."""
-    found = run(bootstrap, capsys, "decode", "--topic", "muster.groups", "--group", "orders")
-    shown = [(each["type"], each["value"].get("cause")) for each in found]
+    decoded = run(bootstrap, capsys, "decode", "--topic", "muster.groups", "--group", "orders")
+    shown = [(each["type"], each["value"].get("cause")) for each in decoded]
     wanted = [("GroupSnapshot", "cause 7"), ("Dictionary", None), ("GroupSnapshot", "cause 8")]
     assert shown == wanted

@@ -37,12 +37,12 @@ def feed(story: Story, kind: TopicKind, record: Event | GroupSnapshot, at: Origi
 
 def snapshot(number: int, through: int, revision: int, state: GroupState) -> GroupSnapshot:
     """A record that has read up to offset `through`; its members have this revision."""
-    found = orders(number, f"cause {number}")
-    members = tuple(replace(m, revision=revision) for m in found.members)
-    return replace(found, members=members, state=state, through=((MEMBERSHIP, 1, through),))
+    group = orders(number, f"cause {number}")
+    members = tuple(replace(m, revision=revision) for m in group.members)
+    return replace(group, members=members, state=state, through=((MEMBERSHIP, 1, through),))
 
 
-def told() -> Story:
+def example_story() -> Story:
     """Events at 10, 20 and 30 ms; records at 15 and 90 ms answer the first two."""
     story = Story(G, "muster")
     drain = Drain(group=G, member=MemberId("W1"))
@@ -62,7 +62,7 @@ def told() -> Story:
 
 def test_an_event_waits_for_the_record_that_answers_it() -> None:
     """An event waits for the record that has read it, if that record changed a revision."""
-    story = told()
+    story = example_story()
     assert [(e.what, e.origin.offset) for e in story.events] == [
         ("Drain", 0),
         ("Drain", 1),
@@ -112,27 +112,27 @@ LOG = [
 
 def test_tenures_gaps_and_owners() -> None:
     """Starts and stops pair up, a death ends a tenure, and the time between tenures is a gap."""
-    found = tenures.tenures(reversed(LOG))
+    task_tenures = tenures.tenures(reversed(LOG))
     ms = 1_000_000
-    assert found == [
+    assert task_tenures == [
         Tenure("0_0", "W1", 10 * ms, 30 * ms),
         Tenure("0_0", "W2", 35 * ms, None),
         Tenure("0_1", "W1", 10 * ms, 40 * ms, died=True),
         Tenure("0_1", "W2", 940 * ms, None),
     ]
-    assert tenures.gaps(found) == [
+    assert tenures.gaps(task_tenures) == [
         Gap("0_1", "W1", "W2", 900 * ms, died=True),
         Gap("0_0", "W1", "W2", 5 * ms, died=False),
     ]
-    assert tenures.owners(found) == {"0_0": "W2", "0_1": "W2"}
-    assert tenures.overlaps(found) == []
+    assert tenures.owners(task_tenures) == {"0_0": "W2", "0_1": "W2"}
+    assert tenures.overlaps(task_tenures) == []
 
 
 def test_two_owners_are_found() -> None:
     """A task that starts before its owner stops is an overlap, also if the owner never stops."""
     early = [line(20, "start", "W3", "0_0"), line(50, "start", "W3", "0_1")]
-    found = tenures.tenures(LOG + early)
-    assert [(a.member, b.member, a.task) for a, b in tenures.overlaps(found)] == [
+    task_tenures = tenures.tenures(LOG + early)
+    assert [(a.member, b.member, a.task) for a, b in tenures.overlaps(task_tenures)] == [
         ("W1", "W3", "0_0"),
         ("W3", "W2", "0_0"),
         ("W3", "W2", "0_1"),
@@ -159,7 +159,7 @@ def test_percentiles_are_values_that_occurred(
 
 def test_the_figures_of_a_story() -> None:
     """Records give generations, moves and waits; workers' logs give gaps and overlaps."""
-    story = told()
+    story = example_story()
     assert summary_of(story, 0, LOG) == Summary(
         generations=2,
         moves=2,
@@ -226,7 +226,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
         def __exit__(self, *_: object) -> None: ...
 
     class Watcher:
-        story = told()
+        story = example_story()
         lock = Lock()
 
     for width, height in ((40, 10), (80, 24), (200, 60)):
@@ -245,7 +245,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
         moved = replace(orders(), members=orders().members[1:], holder=np.full(5, 2))
         Watcher.story.snapshot = moved
         console.print(show._frame())
-        show.summary(summary_of(told(), 0, LOG))
+        show.summary(summary_of(example_story(), 0, LOG))
         text = console.export_text()
         assert "muster demo" in text
         if width >= 80:
@@ -288,7 +288,7 @@ def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
     lines = drawn.export_text().splitlines()
     assert lines[2].split()[3:-1] == headings
     assert len(lines) < height
-    show.summary(summary_of(told(), 0, LOG))
+    show.summary(summary_of(example_story(), 0, LOG))
     last_screen = output.getvalue().splitlines()[-(height - 1) :]  # a prompt takes one line
     text = "\n".join(last_screen)
     assert "muster demo" in text

@@ -59,7 +59,7 @@ def orders(store: Store) -> LiveGroup:
         {"subtopology": "0", "partitions": 18, "stateful": True},
         {"subtopology": "1", "partitions": 6, "weight": 2},
     ]
-    told = scenario(
+    life = scenario(
         tasks,
         [
             *fleet_of(5, restore_ms=20_000, ack_ms=200),
@@ -74,7 +74,7 @@ def orders(store: Store) -> LiveGroup:
         until_ms=346_000,
         assignor="high-availability",
     )
-    return LiveGroup(store, told)
+    return LiveGroup(store, life)
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +120,8 @@ def ill(store: Store, name: str, at_ms: int) -> None:
 def test_a_join_a_drain_and_a_kill_are_seen_at_once(browser: Browser) -> None:
     """The open page shows each generation with its cause, and the tasks where they went."""
     store = Store([PREFIX])
-    told = {**demo_life(), "until_ms": 9_000}
-    group = LiveGroup(store, {**told, "events": told["events"][:3]})
+    life = {**demo_life(), "until_ms": 9_000}
+    group = LiveGroup(store, {**life, "events": life["events"][:3]})
     first = {
         "W1": "0_0, 0_3, 0_6, 0_9",
         "W2": "0_1, 0_4, 0_7, 0_10",
@@ -250,7 +250,7 @@ def test_a_drain_is_confirmed_first(browser: Browser, monkeypatch: pytest.Monkey
         assert by.startswith("console@")
 
 
-def test_everything_by_keyboard(browser: Browser, busy: str) -> None:
+def test_the_console_works_by_keyboard_alone(browser: Browser, busy: str) -> None:
     """Search, open a group, walk the map, ask why, go back in time, tabs: without a mouse."""
     with page(browser) as opened:
         opened.goto(busy)

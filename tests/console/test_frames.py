@@ -46,11 +46,11 @@ def applied(page: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("told", [demo_life(), COPIES], ids=["demo", "copies"])
-def test_deltas_lead_from_each_record_to_the_next(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("life", [demo_life(), COPIES], ids=["demo", "copies"])
+def test_deltas_lead_from_each_record_to_the_next(life: dict[str, Any]) -> None:
     """A page that applies deltas knows what a page knows that gets the whole frame."""
     store = Store([PREFIX])
-    play(store, told)
+    play(store, life)
     history = store.history(GroupKey(PREFIX, "g"))
     assert history is not None
     page, before = {}, None

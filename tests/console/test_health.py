@@ -50,12 +50,12 @@ def test_what_is_wrong_is_said_as_the_doctor_says_it() -> None:
     store.take(PREFIX, slow, BEGINNING_MS, encode(slow).value or b"")
     bad = replace(slow, group=GroupId("bad"), quarantine=Quarantine(BEGINNING_MS, "it was killed"))
     store.take(PREFIX, bad, BEGINNING_MS, encode(bad).value or b"")
-    found = findings(store, BEGINNING_MS + 400_000)
-    told = rows(store, found, BEGINNING_MS + 400_000)
-    assert told["muster|bad"]["level"] == "fail"
-    assert told["muster|bad"]["wrong"][0].startswith("is quarantined for 6 min: it was killed")
-    assert told["muster|bad"]["action"].endswith("muster groups release --group bad")
-    assert any("waits for W1" in text for text in told["muster|orders"]["wrong"])
+    reported = findings(store, BEGINNING_MS + 400_000)
+    lines = rows(store, reported, BEGINNING_MS + 400_000)
+    assert lines["muster|bad"]["level"] == "fail"
+    assert lines["muster|bad"]["wrong"][0].startswith("is quarantined for 6 min: it was killed")
+    assert lines["muster|bad"]["action"].endswith("muster groups release --group bad")
+    assert any("waits for W1" in text for text in lines["muster|orders"]["wrong"])
 
 
 def test_dead_letters_are_decoded() -> None:
@@ -110,9 +110,9 @@ def test_figures_come_from_the_jobs_own_metrics_page() -> None:
         metrics.latency.labels("muster").observe(0.03)
     for _ in range(2):
         metrics.latency.labels("other").observe(3.0)
-    found = figures(generate_latest(metrics.registry).decode())
-    assert ["rows that wait to be read", 42.0] in found["gauges"]
-    event = found["times"][0]
+    figures_shown = figures(generate_latest(metrics.registry).decode())
+    assert ["rows that wait to be read", 42.0] in figures_shown["gauges"]
+    event = figures_shown["times"][0]
     assert (event["count"], event["p99"]) == (100, 2.4)
     assert 0.025 < event["p50"] < 0.05
 

@@ -21,20 +21,20 @@ from muster.simulation.world import BEGINNING_MS
 KEY = GroupKey(PREFIX, "g")
 
 
-def history_of(told: dict) -> History:
+def history_of(life: dict) -> History:
     """The history of a life."""
     store = Store([PREFIX])
-    play(store, told)
-    found = store.history(KEY)
-    assert found is not None
-    return found
+    play(store, life)
+    history = store.history(KEY)
+    assert history is not None
+    return history
 
 
 def test_generations_have_their_cause_and_their_figures() -> None:
     """A life with a join, a drain and a crash: cause, moves and moments of each generation."""
     history = history_of(demo_life())
-    told = [(r.generation, r.cause, r.moves, r.moved) for r in history.rounds]
-    assert told == [
+    rounds = [(r.generation, r.cause, r.moves, r.moved) for r in history.rounds]
+    assert rounds == [
         (0, "", 0, 0),
         (1, "W1, W2, W3 joined", 12, 0),
         (2, "W4 joined", 3, 3),
@@ -140,8 +140,8 @@ def test_a_group_that_is_gone_takes_no_room() -> None:
 def test_rows_of_topics_are_read_as_records() -> None:
     """The reader's rows become groups and dead letters; what is no record is counted."""
     store = Store([PREFIX, "other"])
-    told: list[tuple[str, str]] = []
-    end = store.listen(told.append)
+    seen: list[tuple[str, str]] = []
+    end = store.listen(seen.append)
     group = encode(orders())
     letter = Rejected(
         origin=Origin("other.membership", 0, 5, 9), reason="UNDECODABLE", message="not ours"
@@ -159,7 +159,7 @@ def test_rows_of_topics_are_read_as_records() -> None:
     end()
     assert [key for key, _ in store.histories()] == [(PREFIX, "orders")]
     assert [each.record.reason for each in store.letters("other")] == ["UNDECODABLE"]
-    assert told == [(PREFIX, "orders"), ("other", "")]
+    assert seen == [(PREFIX, "orders"), ("other", "")]
     assert store.skipped == 1
 
 

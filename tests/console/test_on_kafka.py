@@ -86,9 +86,9 @@ def test_a_drain_from_the_page_names_who_asked(
             "origin": url.rstrip("/"),
             "x-muster-token": access.token(""),
         }
-        told = json.dumps({**body, "confirmed": True}).encode()
+        body_sent = json.dumps({**body, "confirmed": True}).encode()
         address = f"{url}api/{path}?g=orders&p={topics.prefix}"
-        with urllib.request.urlopen(urllib.request.Request(address, told, headers)) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, body_sent, headers)) as answer:
             return json.load(answer)
 
     with console.serve_in_thread() as url:

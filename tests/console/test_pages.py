@@ -119,7 +119,7 @@ def test_a_frame_is_the_group_at_a_moment(url: str, store: Store) -> None:
     assert ask(url, "/api/frame?g=none").json["error"].startswith("no group 'none'")
 
 
-def test_answers_say_why(url: str) -> None:
+def test_answers_give_reasons(url: str) -> None:
     """A task's sentence, a generation's moves, and a plan."""
     assert ask(url, "/api/why?g=g&task=0_9").json["sentence"] == "0_9 runs on W4"
     assert ask(url, "/api/why?g=g&task=7_7").status == 404
@@ -225,8 +225,8 @@ def drain(url: str, body: dict[str, Any] | None = None, **change: str) -> Answer
         "x_muster_token": token[1],
         **change,
     }
-    told = json.dumps(body or {"member": "W1", "on": True, "confirmed": True})
-    return ask(url, "/api/drain?g=g", "POST", told, **headers)
+    sent = json.dumps(body or {"member": "W1", "on": True, "confirmed": True})
+    return ask(url, "/api/drain?g=g", "POST", sent, **headers)
 
 
 def test_a_write_must_come_from_a_page_of_ours(store: Store) -> None:
@@ -243,7 +243,7 @@ def test_a_write_must_come_from_a_page_of_ours(store: Store) -> None:
             {"content_type": "text/plain"},
         ):
             assert drain(url, **change).status == 403, change
-        for body, told in (
+        for body, message in (
             ({"member": "W1", "on": True}, "not confirmed"),
             ({"member": "W9", "on": True, "confirmed": True}, "no member 'W9' in this group"),
             ({"member": 3, "on": True, "confirmed": True}, "expected a member"),
@@ -251,7 +251,7 @@ def test_a_write_must_come_from_a_page_of_ours(store: Store) -> None:
         ):
             answer = drain(url, body)
             assert answer.status in (400, 404)
-            assert answer.json["error"].startswith(told)
+            assert answer.json["error"].startswith(message)
         assert ask(url, "/api/drain?g=g").status == 405
 
 
@@ -277,9 +277,9 @@ def stream(url: str, path: str) -> tuple[http.client.HTTPConnection, Iterator[di
 def test_a_join_is_sent_to_the_open_page() -> None:
     """First the whole group, then what the join changes: no more than that."""
     store = Store([PREFIX])
-    told = demo_life()
-    told = {**told, "events": told["events"][:3], "until_ms": 9_000}
-    group = LiveGroup(store, told)
+    life = demo_life()
+    life = {**life, "events": life["events"][:3], "until_ms": 9_000}
+    group = LiveGroup(store, life)
     with served(store) as url:
         connection, news = stream(url, "/events/group?g=orders")
         first = next(news)

@@ -15,10 +15,10 @@ from muster.protocol.records import GroupSnapshot
 from muster.whatif import planned, present
 
 
-def newest(told: dict[str, Any]) -> GroupSnapshot:
+def newest(life: dict[str, Any]) -> GroupSnapshot:
     """The last record of a life."""
     store = Store([PREFIX])
-    play(store, told)
+    play(store, life)
     history = store.history(GroupKey(PREFIX, "g"))
     assert history is not None
     assert history.newest is not None
@@ -98,10 +98,10 @@ def test_another_weight_is_another_list_of_tasks() -> None:
     plan = planned(two, tasks=heavy)
     assert [m["task"] for m in shown["moves"]] == [m["task"] for m in plan["moves"]]
     assert shown["after"] == plan["score"]
-    told = f"echo '{json.dumps(heavy)}' | muster"
+    command = f"echo '{json.dumps(heavy)}' | muster"
     assert shown["commands"] == [
-        f"{told} plan --group g --tasks -",
-        f"{told} config set --group g --tasks -",
+        f"{command} plan --group g --tasks -",
+        f"{command} config set --group g --tasks -",
     ]
     assert plan_json(two, question([("weight", "1=2")]), 0, is_shadowed=True)["commands"] == []
 

@@ -35,13 +35,13 @@ NONE_FROM_OUTSIDE = re.compile(
 )
 
 
-def history_of(told: dict[str, Any]) -> History:
+def history_of(life: dict[str, Any]) -> History:
     """The history of a life."""
     store = Store([PREFIX])
-    play(store, told)
-    found = store.history(GroupKey(PREFIX, "g"))
-    assert found is not None
-    return found
+    play(store, life)
+    history = store.history(GroupKey(PREFIX, "g"))
+    assert history is not None
+    return history
 
 
 def data_of(html: str) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def test_moves_keep_their_reasons() -> None:
     """The generation in which W4 joined: from whom to whom, and why."""
     data = data_of(report_html(history_of(demo_life()), since_ms=0, made_ms=5, source=""))
     joined = next(r for r in data["rounds"] if r["cause"] == "W4 joined")
-    told = [
+    moves = [
         (task, data["texts"][a], data["texts"][b], data["texts"][reason])
         for task, _, a, b, reason, *_ in joined["shown"]
     ]
-    assert told[0] == ("0_9", "W1", "W4", "balance 4/0 -> 3/3")
+    assert moves[0] == ("0_9", "W1", "W4", "balance 4/0 -> 3/3")
 
 
 def test_since_begins_with_the_group_as_it_was_then() -> None:

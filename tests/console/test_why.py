@@ -28,13 +28,13 @@ def why(record: GroupSnapshot, *, asked_ms: int = BEGIN_MS, now_ms: int = BEGIN_
     return Explainer(record, pending, now_ms)
 
 
-def played(told: dict) -> History:
+def played(life: dict) -> History:
     """The history of a life."""
     store = Store([PREFIX])
-    play(store, told)
-    found = store.history(GroupKey(PREFIX, "g"))
-    assert found is not None
-    return found
+    play(store, life)
+    history = store.history(GroupKey(PREFIX, "g"))
+    assert history is not None
+    return history
 
 
 def test_a_task_that_is_being_given_up() -> None:
@@ -64,7 +64,7 @@ def test_a_member_that_was_fenced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({}, "c1-0 has no owner: the assignor gives it to no member; no member takes its topic, "
              "or a static assignment names a member that is not there"),
@@ -82,9 +82,9 @@ def test_a_member_that_was_fenced() -> None:
          "c1-0 has no owner: the group is quarantined, its process was killed"),
     ],
 )  # fmt: skip
-def test_a_task_without_an_owner(change: dict, told: str) -> None:
+def test_a_task_without_an_owner(change: dict, sentence: str) -> None:
     """One sentence for each cause that leaves a task without an owner."""
-    assert why(replace(orders(), **change)).sentence(4) == told
+    assert why(replace(orders(), **change)).sentence(4) == sentence
 
 
 def test_a_task_that_waits_for_a_learner() -> None:
@@ -107,7 +107,7 @@ def test_the_groups_notes_begin_with_the_worst() -> None:
 
 def test_every_task_of_a_life_has_a_sentence() -> None:
     """At every moment of a life with copies and crashes each task gets one sentence."""
-    told = scenario(
+    life = scenario(
         [{"subtopology": "0", "partitions": 6, "stateful": True}],
         [
             *fleet_of(3, restore_ms=5_000, ack_ms=700),
@@ -117,7 +117,7 @@ def test_every_task_of_a_life_has_a_sentence() -> None:
         ],
         assignor="high-availability",
     )
-    history = played(told)
+    history = played(life)
     for moment in history.moments:
         snapshot = history.snapshot(moment)
         sentences = Explainer(snapshot, moment.pending, moment.at_ms)
@@ -132,10 +132,10 @@ def test_every_task_of_a_life_has_a_sentence() -> None:
 def test_a_tasks_moves_have_reasons_and_loads() -> None:
     """0_9 went to W4 when it joined: why, and the loads of both before and after."""
     history = played(demo_life())
-    found = task_json(history, history.moments[-1], "0_9", BEGIN_MS)
-    assert found is not None
-    assert found["sentence"] == "0_9 runs on W4"
-    newest = found["moves"][0]
+    shown = task_json(history, history.moments[-1], "0_9", BEGIN_MS)
+    assert shown is not None
+    assert shown["sentence"] == "0_9 runs on W4"
+    newest = shown["moves"][0]
     assert {key: newest[key] for key in ("generation", "from", "to", "reason")} == {
         "generation": 2,
         "from": "W1",
@@ -143,25 +143,25 @@ def test_a_tasks_moves_have_reasons_and_loads() -> None:
         "reason": "balance 4/0 -> 3/3",
     }
     assert (newest["load_from"], newest["load_to"]) == ([4.0, 3.0], [0.0, 3.0])
-    assert [move["generation"] for move in found["moves"]] == [2, 1]
+    assert [move["generation"] for move in shown["moves"]] == [2, 1]
 
 
 def test_as_it_was_later_moves_are_not_known() -> None:
     """At a moment of generation 1 the move of generation 2 has not happened."""
     history = played(demo_life())
     first = next(m for m in history.moments if m.generation == 1)
-    found = task_json(history, first, "0_9", BEGIN_MS)
-    assert found is not None
-    assert [move["generation"] for move in found["moves"]] == [1]
+    shown = task_json(history, first, "0_9", BEGIN_MS)
+    assert shown is not None
+    assert [move["generation"] for move in shown["moves"]] == [1]
 
 
 def test_a_generation_lists_its_moves() -> None:
     """Its moves with reasons, at most as many as asked for; unknown ones are None."""
     history = played(demo_life())
-    found = generation_with_moves(history, 4, BEGIN_MS, most=3)
-    assert found is not None
-    assert [(m["from"], m["reason"]) for m in found["shown"]] == [("W3", "W3 expired")] * 3
-    assert found["left_out"] == 1
+    shown = generation_with_moves(history, 4, BEGIN_MS, most=3)
+    assert shown is not None
+    assert [(m["from"], m["reason"]) for m in shown["shown"]] == [("W3", "W3 expired")] * 3
+    assert shown["left_out"] == 1
     assert generation_with_moves(history, 99, BEGIN_MS) is None
     assert task_json(history, history.moments[-1], "9_9", BEGIN_MS) is None
 

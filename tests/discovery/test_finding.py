@@ -31,7 +31,9 @@ def look(*topics: Topic, at_ms: int = 0, loads: dict | None = None) -> Look:
     return Look({each.name: each for each in topics}, loads, at_ms)
 
 
-def found(source: Source, before: Found | None, seen: Look, memory: Memory | None = None) -> Found:
+def discovered(
+    source: Source, before: Found | None, seen: Look, memory: Memory | None = None
+) -> Found:
     """What is found; nothing is wrong."""
     each, faults = find(source, before, seen, memory or Memory(), GRACE_MS)
     assert faults == []
@@ -40,7 +42,7 @@ def found(source: Source, before: Found | None, seen: Look, memory: Memory | Non
 
 def test_topics_of_a_pattern():
     """Each topic is a unit, with its racks; ids tell topics of one name apart."""
-    each = found(SHOP, None, look(topic("shop.b", 2), topic("shop.a", 1)))
+    each = discovered(SHOP, None, look(topic("shop.b", 2), topic("shop.a", 1)))
     assert each.units == (
         Subtopology("shop.a", 1, source_racks=((RACKS,),)),
         Subtopology("shop.b", 2, source_racks=((RACKS,), (RACKS,))),
@@ -51,45 +53,45 @@ def test_topics_of_a_pattern():
 def test_leader_racks():
     """With racks: leader, only the leader's rack is near."""
     source = Source(topics=("shop.a",), racks="leader")
-    each = found(source, None, look(topic("shop.a", 2)))
+    each = discovered(source, None, look(topic("shop.a", 2)))
     assert each.units[0].source_racks == ((("r1",),), (("r2",),))
 
 
 def test_unknown_racks():
     """If a replica's rack is not known, nothing is said of racks."""
     bare = replace(topic("shop.a", 1), replica_racks=((),))
-    assert found(SHOP, None, look(bare)).units[0].source_racks is None
+    assert discovered(SHOP, None, look(bare)).units[0].source_racks is None
 
 
 def test_grace():
     """A topic that vanishes stays for the grace time, also for a process that starts meanwhile."""
     memory = Memory()
-    before = found(SHOP, None, look(topic("shop.a", 1), topic("shop.b", 2)))
+    before = discovered(SHOP, None, look(topic("shop.a", 1), topic("shop.b", 2)))
     only = topic("shop.a", 1)
-    assert found(SHOP, before, look(only, at_ms=5_000), memory) == before
-    assert found(SHOP, before, look(only, at_ms=64_999), memory) == before
-    after = found(SHOP, before, look(only, at_ms=65_000), memory)
+    assert discovered(SHOP, before, look(only, at_ms=5_000), memory) == before
+    assert discovered(SHOP, before, look(only, at_ms=64_999), memory) == before
+    after = discovered(SHOP, before, look(only, at_ms=65_000), memory)
     assert [unit.name for unit in after.units] == ["shop.a"]
-    assert found(SHOP, before, look(only, at_ms=65_000), Memory()) == before
+    assert discovered(SHOP, before, look(only, at_ms=65_000), Memory()) == before
 
 
 def test_grace_begins_anew():
     """A topic that comes back within its grace time has all of it the next time."""
     memory = Memory()
     both = (topic("shop.a", 1), topic("shop.b", 2))
-    before = found(SHOP, None, look(*both))
-    found(SHOP, before, look(both[0], at_ms=0), memory)
-    found(SHOP, before, look(*both, at_ms=50_000), memory)
-    assert found(SHOP, before, look(both[0], at_ms=70_000), memory) == before
+    before = discovered(SHOP, None, look(*both))
+    discovered(SHOP, before, look(both[0], at_ms=0), memory)
+    discovered(SHOP, before, look(*both, at_ms=50_000), memory)
+    assert discovered(SHOP, before, look(both[0], at_ms=70_000), memory) == before
 
 
 def test_a_topic_that_was_made_again():
     """Another id: its tasks are dropped at once, and found at the next look."""
-    before = found(SHOP, None, look(topic("shop.a", 4)))
+    before = discovered(SHOP, None, look(topic("shop.a", 4)))
     again = topic("shop.a", 2, "new")
-    dropped = found(SHOP, before, look(again))
+    dropped = discovered(SHOP, before, look(again))
     assert (dropped.units, dropped.ids) == ((), ())
-    assert found(SHOP, dropped, look(again)).units[0].partitions == 2
+    assert discovered(SHOP, dropped, look(again)).units[0].partitions == 2
 
 
 PAIR = Source(topics=("a", "b"), co_partitioned=True)
@@ -97,17 +99,17 @@ PAIR = Source(topics=("a", "b"), co_partitioned=True)
 
 def test_co_partitioned():
     """Partition n of both topics is one task, near where all that it reads is near."""
-    each = found(PAIR, None, look(topic("a", 2), topic("b", 2)))
+    each = discovered(PAIR, None, look(topic("a", 2), topic("b", 2)))
     assert each.units == (Subtopology("a+b", 2, source_racks=((RACKS, RACKS), (RACKS, RACKS))),)
 
 
 def test_co_partitioned_topics_that_do_not_fit():
     """While sizes differ, what was found before stays, and the fault says the sizes."""
-    before = found(PAIR, None, look(topic("a", 2), topic("b", 2)))
+    before = discovered(PAIR, None, look(topic("a", 2), topic("b", 2)))
     each, faults = find(PAIR, before, look(topic("a", 4), topic("b", 2)), Memory(), GRACE_MS)
     assert each == before
     assert faults == ["co-partitioned topics need as many partitions each: a has 4, b has 2"]
-    assert found(PAIR, before, look(topic("a", 4), topic("b", 4))).units[0].partitions == 4
+    assert discovered(PAIR, before, look(topic("a", 4), topic("b", 4))).units[0].partitions == 4
     missing, faults = find(PAIR, None, look(topic("a", 4)), Memory(), GRACE_MS)
     assert missing.units == ()
     assert faults == ["co-partitioned topics that are not there: b"]
@@ -119,19 +121,21 @@ MEASURED = Source(topics=("a",), measure="records")
 def test_weights():
     """The mean partition weighs 1; idle ones weigh a little; two digits are enough."""
     loads = {("a", 0): 60.0, ("a", 1): 30.0, ("a", 2): 0.0}
-    each = found(MEASURED, None, look(topic("a", 3), loads=loads))
+    each = discovered(MEASURED, None, look(topic("a", 3), loads=loads))
     assert each.units[0].weights == (2.0, 1.0, 0.05)
 
 
 def test_weights_that_say_nothing_new():
     """Equal growth, small changes and looks without a measurement keep the weights."""
     loads = {("a", 0): 60.0, ("a", 1): 30.0}
-    before = found(MEASURED, None, look(topic("a", 2), loads=loads))
+    before = discovered(MEASURED, None, look(topic("a", 2), loads=loads))
     assert before.units[0].weights == (1.3, 0.67)
     twice = {place: 2 * load for place, load in loads.items()}
     for later in (twice, {("a", 0): 60.0, ("a", 1): 36.0}, None):
-        assert found(MEASURED, before, look(topic("a", 2), loads=later)) == before
-    swapped = found(MEASURED, before, look(topic("a", 2), loads={("a", 0): 3.0, ("a", 1): 6.0}))
+        assert discovered(MEASURED, before, look(topic("a", 2), loads=later)) == before
+    swapped = discovered(
+        MEASURED, before, look(topic("a", 2), loads={("a", 0): 3.0, ("a", 1): 6.0})
+    )
     assert swapped.units[0].weights == (0.67, 1.3)
 
 
@@ -142,7 +146,7 @@ def records_of(lags: list[dict[tuple[str, int], float]]) -> list[tuple[float, ..
     seen: Mapping[tuple[str, int], float] = {}
     for lag in lags:
         seen = smoothed(seen, lag)
-        each = found(source, before, look(topic("a", 2), loads=dict(seen)))
+        each = discovered(source, before, look(topic("a", 2), loads=dict(seen)))
         if each != before:
             written.append(each.units[0].weights)
         before = each
@@ -153,7 +157,10 @@ def test_a_lag_that_goes_up_and_down_says_nothing_new():
     """Smoothed, it changes no weight; a lag that stays where it is does, within a few looks."""
     jumps = [{("a", 0): 5.0 if n % 2 else 25.0, ("a", 1): 15.0} for n in range(40)]
     source = Source(topics=("a",), measure="lag")
-    assert found(source, None, look(topic("a", 2), loads=jumps[1])).units[0].weights == (0.5, 1.5)
+    assert discovered(source, None, look(topic("a", 2), loads=jumps[1])).units[0].weights == (
+        0.5,
+        1.5,
+    )
     assert records_of(jumps) == [None]
     stays = [*jumps, *({("a", 0): 90.0, ("a", 1): 15.0} for _ in range(12))]
     assert 2 <= len(records_of(stays)) <= 5
@@ -163,11 +170,11 @@ def test_a_lag_that_goes_up_and_down_says_nothing_new():
 def test_weights_of_a_topic_that_grows():
     """New partitions weigh like a mean one until the next measurement."""
     loads = {("a", 0): 60.0, ("a", 1): 30.0}
-    before = found(MEASURED, None, look(topic("a", 2), loads=loads))
-    assert found(MEASURED, before, look(topic("a", 3))).units[0].weights is None
+    before = discovered(MEASURED, None, look(topic("a", 2), loads=loads))
+    assert discovered(MEASURED, before, look(topic("a", 3))).units[0].weights is None
 
 
 def test_an_idle_topic():
     """Nothing is written, so all partitions weigh the same."""
-    each = found(MEASURED, None, look(topic("a", 2), loads={("a", 0): 0.0, ("a", 1): 0.0}))
+    each = discovered(MEASURED, None, look(topic("a", 2), loads={("a", 0): 0.0, ("a", 1): 0.0}))
     assert each.units[0].weights is None

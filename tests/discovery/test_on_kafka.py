@@ -64,14 +64,14 @@ class Cluster:
         from muster.protocol.events import Origin
 
         topic = self.topics.name(TopicKind.CONFIG)
-        found = []
+        events = []
         for row in read(self.topics.clients, topic, key=key_of(group)):
             if parse_key(row.key).part:
                 origin = Origin(topic, row.partition, row.offset, row.at_ms)
                 event = codec.decode(TopicKind.CONFIG, row.key, row.value, origin)
                 assert isinstance(event, TopicsFound)
-                found.append(event)
-        return sorted(found, key=lambda event: event.origin.at_ms)
+                events.append(event)
+        return sorted(events, key=lambda event: event.origin.at_ms)
 
     def sizes(self, group: str) -> dict[str, int]:
         """Unit → partitions, of the newest record."""

@@ -53,8 +53,8 @@ class FaultRun(SimulatedKafka):
         self.history = History()
         self._checker = Checker()
         self._seed = seed
-        self._apart_chance = Random(f"apart/{seed}")
-        self._apart_share = self._apart_chance.choice((0.0, 0.5, 1.0))
+        self._apart_rng = Random(f"apart/{seed}")
+        self._apart_share = self._apart_rng.choice((0.0, 0.5, 1.0))
         self._numbers: dict[str, int] = {}
         self._reports = deque[Event]()  # of the exporter, on their way
         self._config = faults.beginning(seed)
@@ -64,7 +64,7 @@ class FaultRun(SimulatedKafka):
     @property
     def is_apart(self) -> bool:
         """Whether the process that begins can heartbeat apart: in each run none, some or all."""
-        return self._apart_chance.random() < self._apart_share
+        return self._apart_rng.random() < self._apart_share
 
     def clients(self) -> list[Process]:
         """The processes."""
@@ -174,11 +174,11 @@ class FaultRun(SimulatedKafka):
         if running > twin:
             return
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        chance = Random(f"{name}/{number}/{self._seed}")
+        rng = Random(f"{name}/{number}/{self._seed}")
         instance_id = f"i-{name}" if name in STATIC else None
         static = PINNED.get(name, ())
         process = NotingProcess(
-            self, name, number, chance, self.history, instance_id=instance_id, static=static
+            self, name, number, rng, self.history, instance_id=instance_id, static=static
         )
         self.processes.append(process)
 

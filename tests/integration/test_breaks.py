@@ -77,8 +77,8 @@ def says(row: Row, printed: str) -> bool:
 
 def of(word: str) -> Row:
     """The row whose symptom or command has this word."""
-    (found,) = [row for row in ROWS if word in f"{row.seen} {row.ask}"]
-    return found._replace(says=" ".join(found.says.split()))
+    (matching,) = [row for row in ROWS if word in f"{row.seen} {row.ask}"]
+    return matching._replace(says=" ".join(matching.says.split()))
 
 
 def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int) -> None:
@@ -137,7 +137,7 @@ def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path
     """The commands report a wrong group, a deleted one, one without tasks, a hang, a frozen job."""
     address, prefix = kafka.address, kafka.prefix
 
-    def told(word: str) -> None:
+    def await_message(word: str) -> None:
         row = of(word)
         last = [""]
 
@@ -151,13 +151,13 @@ def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path
     quick = "--config session.timeout.ms=6000 --config heartbeat.interval.ms=1000"
     ask(f"muster config set --group orders --tasks tasks.json {quick}", address, prefix)
     until(lambda: "Empty" in ask("muster groups list", address, prefix), "the group is there")
-    told("not found")
+    await_message("not found")
     ask("muster config delete --group orders", address, prefix)
-    told("deleted")
+    await_message("deleted")
     ask(f"muster config set --group orders --tasks tasks.json {quick}", address, prefix)
     joined = {"bootstrap_servers": address, "topic_prefix": prefix}
     with Worker(group="order", member_id="W9", **joined):
-        told("others work")
+        await_message("others work")
     go_on = threading.Event()
     with Worker(
         group="orders", member_id="W1", on_revoked=lambda *_: go_on.wait(60), **joined
@@ -169,9 +169,9 @@ def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path
 
         until(lambda: first.assignment is not None and len(first.assignment.active) == 4, "all")
         with Worker(group="orders", member_id="W2", **joined):
-            told("callback")
+            await_message("callback")
             assert shown()["owed"][0]["member"] == "W1"
             go_on.set()
             until(lambda: not shown()["owed"], "the group waits for no member")
             frozen()
-            told("frozen")
+            await_message("frozen")

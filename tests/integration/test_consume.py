@@ -130,12 +130,12 @@ class Newcomer:
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     """A shell with the two files that the page asks for."""
-    found = Newcomer(tmp_path)
+    process = Newcomer(tmp_path)
     shutil.copy(ROOT / "examples" / "consume_topic.py", tmp_path)
     (made,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "orders.py").write_text(made.replace("9092", str(found.port)))
-    yield found
-    found.close()
+    (tmp_path / "orders.py").write_text(made.replace("9092", str(process.port)))
+    yield process
+    process.close()
 
 
 def committed(address: str) -> list[int]:
@@ -157,7 +157,7 @@ def commits(address: str) -> dict[int, list[int]]:
     )
     parts = consumer.list_topics(OFFSETS, timeout=30).topics[OFFSETS].partitions
     consumer.assign([TopicPartition(OFFSETS, part, 0) for part in parts])
-    found: dict[int, list[int]] = {}
+    offsets: dict[int, list[int]] = {}
     ends = 0
     while ends < len(parts):
         message = consumer.poll(30)
@@ -170,9 +170,9 @@ def commits(address: str) -> dict[int, list[int]]:
         if value is None or not key.startswith((b"\0\1\0\6orders\0\6orders", b"\0\0\0\6orders")):
             continue
         (partition,) = struct.unpack(">i", key[-4:])
-        found.setdefault(partition, []).append(*struct.unpack_from(">q", value, 2))
+        offsets.setdefault(partition, []).append(*struct.unpack_from(">q", value, 2))
     consumer.close()
-    return found
+    return offsets
 
 
 def produce(address: str, numbers: range) -> None:

@@ -77,7 +77,9 @@ def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
         fleet.start("W1", "W2")
         before = fleet.settled()
         assert job.stop(signal.SIGTERM) == 0
-        told = {kind: list(topics.read(kind)) for kind in (TopicKind.ASSIGNMENTS, TopicKind.GROUPS)}
+        records_before = {
+            kind: list(topics.read(kind)) for kind in (TopicKind.ASSIGNMENTS, TopicKind.GROUPS)
+        }
         drain = Drain(group=GroupId("g"), member=MemberId("W1"), on=True)
         topics.write(TopicKind.MEMBERSHIP, drain)
         fleet.start("W3")
@@ -87,7 +89,7 @@ def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
         assert after["W2"] >= before["W2"]
         assert {name: len(tasks) for name, tasks in after.items()} == {"W1": 0, "W2": 3, "W3": 3}
         assert job.stop(signal.SIGINT) == 0
-        for kind, then in told.items():
+        for kind, then in records_before.items():
             now = topics.read(kind)
             assert [w.value for w in now[: len(then)]] == [w.value for w in then]
             assert {w.record.coordinator_epoch for w in then if w.value} == {0}

@@ -29,7 +29,7 @@ def says(job: Job, word: str) -> bool:
     return job.get("/readyz") == (200, f"{word}\n")
 
 
-def told(capfd: pytest.CaptureFixture[str], topics: Topics, *command: str) -> str:
+def printed(capfd: pytest.CaptureFixture[str], topics: Topics, *command: str) -> str:
     """What a command prints."""
     capfd.readouterr()
     main([*command, "--bootstrap-server", topics.address, "--topic-prefix", topics.prefix])
@@ -94,10 +94,10 @@ def test_a_standby_takes_over(
 
 def _is_seen(capfd: pytest.CaptureFixture[str], topics: Topics) -> None:
     """The doctor and `groups describe` name the coordinator and the standby."""
-    out = told(capfd, topics, "groups", "describe")
+    out = printed(capfd, topics, "groups", "describe")
     assert "coordinator: job " in out
     assert out.rstrip().endswith(" stands by")
-    signs = [line for line in told(capfd, topics, "doctor").splitlines() if " signs " in line]
+    signs = [line for line in printed(capfd, topics, "doctor").splitlines() if " signs " in line]
     assert len(signs) == 1
     assert signs[0].startswith("OK")
     assert signs[0].endswith(" stands by")

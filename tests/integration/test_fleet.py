@@ -168,7 +168,7 @@ def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
     assert all(m.reason for m in moves)
 
 
-def test_what_was_published_comes_out_again(
+def test_a_recorded_life_replays_byte_for_byte(
     fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A life with a leave, a crash and a config change replays byte for byte."""
@@ -290,8 +290,8 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
     kafka.write_raw(TopicKind.MEMBERSHIP, b"beside-garbage", None)
 
     def letters() -> list[Rejected]:
-        found = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
-        return [r for r in found if r.reason == "UNDECODABLE"]
+        dead_letters = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
+        return [r for r in dead_letters if r.reason == "UNDECODABLE"]
 
     def quoted(value: bytes | None) -> bytes:
         return (value or b"")[:QUOTED_VALUE_BYTES]

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from support.kafka.brokers import Topics
 from support.streams.job import Job
 from support.suite.waiting import until
 from support.worker import overlap
+from support.worker.fleet import Workers
 from support.worker.languages import LANGUAGES, Language, Running
 from support.worker.ring import Ring, letters
 
@@ -30,29 +30,28 @@ from muster.signing.keyring import VARIABLE
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 GROUP = "polyglot"
 UNITS = (Connector("c", 3), Subtopology("0", 8))
-TASKS = {str(TaskTable(UNITS).task(index)) for index in range(len(TaskTable(UNITS)))}
 QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
-class Band:
+class Band(Workers):
     """The members of the group, each with its own log."""
 
     def __init__(self, kafka: Topics, folder: Path, ring: Ring) -> None:
-        self.kafka, self.folder = kafka, folder
+        super().__init__(kafka, folder, GROUP)
+        table = TaskTable(UNITS)
+        self.tasks = {str(table.task(index)) for index in range(len(table))}
         self.keys = {VARIABLE: str(ring.file)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.built: dict[str, Language] = {}
-        settings = parse_settings(QUICK)
-        config = GroupConfig(
-            group=GroupId(GROUP), assignor="sticky", settings=settings, tasks=UNITS
-        )
+        settings, group = parse_settings(QUICK), GroupId(GROUP)
+        config = GroupConfig(group=group, assignor="sticky", settings=settings, tasks=UNITS)
         kafka.write(TopicKind.CONFIG, config)
         ring("require", "--group", "*", "--spread-ms", "0")
 
     def start_python(self) -> None:
         """Start ``muster worker``."""
         program = [sys.executable, "-m", "muster.cli.main", "worker", "--group", GROUP]
-        where = ["--bootstrap-server", self.kafka.address, "--topic-prefix", self.kafka.prefix]
+        where = ["--bootstrap-server", self.topics.address, "--topic-prefix", self.topics.prefix]
         log = ["--member-id", "python", "--log", str(self.folder / "python.jsonl")]
         command = [*program, *where, *log, "--exec", "exec sleep 900"]
         self.processes["python"] = subprocess.Popen(
@@ -66,7 +65,7 @@ class Band:
             folder.mkdir()
             self.built[language] = LANGUAGES[language](folder)
         log = self.folder / f"{name}.jsonl"
-        running = Running(self.built[language], self.kafka, GROUP, name, log, **self.keys)
+        running = Running(self.built[language], self.topics, GROUP, name, log, **self.keys)
         self.processes[name] = running.process
 
     def kill(self, name: str) -> None:
@@ -83,26 +82,15 @@ class Band:
         self.processes[name].send_signal(signal.SIGTERM)
         assert self.processes[name].wait(60) == 0
 
-    def held(self) -> dict[str, list[str]]:
-        """Member → the tasks it runs now."""
-        found: dict[str, list[str]] = {}
-        for tenure in self.running():
-            found.setdefault(tenure.member, []).append(tenure.task)
-        return found
-
     def running(self) -> set[overlap.Tenure]:
         """The tenures that have not ended."""
-        found = overlap.tenures(overlap.lines(self.folder))
-        return {tenure for tenure in found if tenure.stop_ns == overlap.FOREVER}
+        return {tenure for tenure in self.tenures() if tenure.stop_ns == overlap.FOREVER}
 
     def shared_by(self, *names: str) -> bool:
         """Whether exactly these members run every task once, and evenly."""
         held = self.held()
-        count = Counter(task for tasks in held.values() for task in tasks)
         sizes = [len(tasks) for tasks in held.values()]
-        return (
-            count == Counter(TASKS) and held.keys() == set(names) and max(sizes) <= min(sizes) + 1
-        )
+        return self.is_whole() and held.keys() == set(names) and max(sizes) <= min(sizes) + 1
 
     def await_share(self, *names: str) -> None:
         """Wait until these members share the tasks."""
@@ -161,7 +149,7 @@ def test_three_languages_share_a_group(band: Band, job: Job) -> None:
     band.leave("python")
     band.await_share("js-2")
     band.leave("js-2")
-    found = overlap.check(band.folder)
-    assert {tenure.member for tenure in found} == {"python", "go", "js", "js-2"}
-    assert all(tenure.stop_ns < overlap.FOREVER for tenure in found)
-    assert letters(band.kafka) == []
+    tenures = band.check()
+    assert {tenure.member for tenure in tenures} == {"python", "go", "js", "js-2"}
+    assert all(tenure.stop_ns < overlap.FOREVER for tenure in tenures)
+    assert letters(band.topics) == []

@@ -47,8 +47,8 @@ class Page:
 
     def get(self, name: str, **labels: str) -> float:
         """A sample with the job's prefix; 0 if there is none."""
-        told = {"prefix": self._prefix, **labels}
-        inner = ",".join(f'{key}="{told[key]}"' for key in sorted(told))
+        all_labels = {"prefix": self._prefix, **labels}
+        inner = ",".join(f'{key}="{all_labels[key]}"' for key in sorted(all_labels))
         return self.values.get(f"muster_{name}{{{inner}}}", 0.0)
 
 
@@ -119,7 +119,7 @@ def test_metrics_tell_the_life(life: Page) -> None:
     assert life.values["muster_ready"] == life.values["muster_healthy"] == 1
 
 
-def test_the_dead_cost_a_session(life: Page) -> None:
+def test_ownerless_time_includes_the_session_of_a_dead_member(life: Page) -> None:
     """Ownerless time includes a session timeout for each of the dead member's three tasks."""
     session_s = int(QUICK["session.timeout.ms"]) / 1000
     assert life.get("task_ownerless_seconds_sum") >= 3 * session_s
@@ -127,12 +127,14 @@ def test_the_dead_cost_a_session(life: Page) -> None:
 
 def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
     """Every log line is JSON, and each generation has one line with cause and moves."""
-    told: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         json.loads(line) for line in job.log_file.read_text().splitlines()
     ]
-    ours = [each for each in told if each.get("group") == GROUP]
-    found = [(e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"]
-    assert found[:5] == [
+    ours = [each for each in entries if each.get("group") == GROUP]
+    generations = [
+        (e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"
+    ]
+    assert generations[:5] == [
         (1, "W1 joined", 6),
         (2, "W2 joined", 3),
         (3, "W1 expired", 3),
@@ -140,18 +142,20 @@ def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
         (5, "W2 left", 3),
     ]
     # The fleet is killed after the scrape; the coordinator may have noticed it by now.
-    assert found[5:] in ([], [(6, "W3 expired", 0)])
-    assert {"claimed", "running"} <= {each.get("event") for each in told}
+    assert generations[5:] in ([], [(6, "W3 expired", 0)])
+    assert {"claimed", "running"} <= {each.get("event") for each in entries}
 
 
-def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_finds_no_failure(
+    life: Page, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The doctor, with Kafka and the metrics port, finds no failure and lists the dead letter."""
     kafka = job.topics
     command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     code = main([*command, "--metrics", job.url, "--format", "json"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert ([each for each in found if each["level"] == "fail"], code) == ([], 0)
-    letters = [each["what"] for each in found if each["check"] == "rejected"]
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ([each for each in findings if each["level"] == "fail"], code) == ([], 0)
+    letters = [each["what"] for each in findings if each["check"] == "rejected"]
     assert letters[0].startswith("1 in 10 minutes")
 
 
@@ -216,8 +220,8 @@ def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
         until(is_up, "the target is up", story=lambda: (tmp_path / "log").read_text())
 
         def evaluated() -> list[dict[str, Any]]:
-            found = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
-            return found if all(rule["health"] != "unknown" for rule in found) else []
+            all_rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+            return all_rules if all(rule["health"] != "unknown" for rule in all_rules) else []
 
         rules = until(evaluated, "every rule was looked at")
         assert {rule["health"] for rule in rules} == {"ok"}
@@ -249,7 +253,7 @@ def _is_driver(process: psutil.Process) -> bool:
         return False
 
 
-def test_a_stuck_batch_is_not_well(life: Page, job: Job) -> None:
+def test_a_stuck_batch_is_reported_as_stalled(life: Page, job: Job) -> None:
     """While the Python workers are frozen in a batch, /healthz says stalled; afterwards ok."""
     workers = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_python_worker(c)]
     assert workers
@@ -273,14 +277,14 @@ def test_the_canary_is_timed(job: Job, capsys: pytest.CaptureFixture[str]) -> No
     )
     kafka = ["--bootstrap-server", job.topics.address, "--topic-prefix", job.topics.prefix]
     main(["doctor", *kafka])
-    told = capsys.readouterr().out
-    assert "an event of its own was answered in" in told
+    printed = capsys.readouterr().out
+    assert "an event of its own was answered in" in printed
     main(["groups", "list", *kafka])
     assert canary.GROUP not in capsys.readouterr().out
     assert canary.GROUP not in job.get("/metrics")[1]
 
 
-def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
+def test_a_frozen_jvm_is_reported_as_stalled(life: Page, job: Job) -> None:
     """While the JVM is frozen and events arrive, /healthz says stalled; afterwards it says ok."""
     assert job.get("/healthz") == (200, "ok\n")
     (jvm,) = [c for c in psutil.Process(job.pid).children(recursive=True) if _is_driver(c)]

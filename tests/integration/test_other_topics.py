@@ -68,7 +68,7 @@ def test_a_checkpoint_without_a_host(topics: Topics, tmp_path: Path) -> None:
     with Job(topics, tmp_path, checkpoint="hdfs:///muster") as job:
         job.start(wait=False)
         assert job.wait() == 1
-        told = job.log_file.read_text().splitlines()
-    assert "muster run: Spark does not start" in told[-1]
-    assert "hdfs:///muster" in told[-1]
-    assert not [line for line in told if "Traceback" in line]
+        log_lines = job.log_file.read_text().splitlines()
+    assert "muster run: Spark does not start" in log_lines[-1]
+    assert "hdfs:///muster" in log_lines[-1]
+    assert not [line for line in log_lines if "Traceback" in line]

@@ -32,15 +32,15 @@ LARGE = tuple(Subtopology(sha512(b"%d" % number).hexdigest(), 1) for number in r
 @pytest.fixture
 def prefixes(bootstrap: str) -> Iterator[tuple[Topics, Topics]]:
     """Two sets of topics with different numbers of partitions."""
-    found = new_topics(bootstrap), new_topics(bootstrap, partitions=3)
-    yield found
-    for topics in found:
+    two_topics = new_topics(bootstrap), new_topics(bootstrap, partitions=3)
+    yield two_topics
+    for topics in two_topics:
         topics.close()
 
 
 def published(topics: Topics) -> tuple[list[Record], set[bytes]]:
     """The records on the groups topic, with parts joined, and all keys."""
-    joiner, found, keys = Joiner(), [], set()
+    joiner, records, keys = Joiner(), [], set()
     topic = topics.name(TopicKind.GROUPS)
     count = partitions_of(topics.clients, topic)
     for row in read(topics.clients, topic):
@@ -49,8 +49,8 @@ def published(topics: Topics) -> tuple[list[Record], set[bytes]]:
         assert row.partition == partition_of(row.key, count)
         whole = joiner.feed(row.key, row.value)
         if whole is not None:
-            found.append(codec.decode_record(TopicKind.GROUPS, *whole))
-    return found, keys
+            records.append(codec.decode_record(TopicKind.GROUPS, *whole))
+    return records, keys
 
 
 def newest(topics: Topics) -> GroupSnapshot | None:

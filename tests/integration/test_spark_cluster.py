@@ -37,8 +37,8 @@ def two(cluster: SparkCluster) -> list[psutil.Process]:
     """The executors, once both run."""
 
     def both() -> list[psutil.Process]:
-        found = cluster.executors()
-        return found if len(found) == 2 else []
+        executors = cluster.executors()
+        return executors if len(executors) == 2 else []
 
     return until(both, "two executors run", story=lambda: cluster.log("master"))
 

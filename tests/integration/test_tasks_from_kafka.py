@@ -28,7 +28,7 @@ def job(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job
         yield job.start()
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a command prints; it must succeed."""
     assert main([*words]) == 0
     return capsys.readouterr().out
@@ -46,7 +46,7 @@ def test_a_topic_grows_and_goes(
     admin.create_topics([NewTopic(topic, 2)])[topic].result()
     where = ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     group = ["--group", topic]
-    told(capsys, "config", "set", *group, "--assignor", "sticky", "--topic", topic, *where)
+    printed(capsys, "config", "set", *group, "--assignor", "sticky", "--topic", topic, *where)
     held: dict[str, set[str]] = {"A": set(), "B": set()}
 
     def worker(name: str) -> Worker:
@@ -71,10 +71,10 @@ def test_a_topic_grows_and_goes(
         print(f"new partitions are owned {time.monotonic() - begun:.1f} s after they were made")
         admin.delete_topics([topic])[topic].result()
         until(lambda: not (held["A"] or held["B"]), "no partition is owned", story=job.tail)
-        assert f"{topic} (6) gone" in told(capsys, "explain", *group, *where)
+        assert f"{topic} (6) gone" in printed(capsys, "explain", *group, *where)
 
-    document = json.loads(told(capsys, "config", "show", *group, "--format", "json", *where))
+    document = json.loads(printed(capsys, "config", "show", *group, "--format", "json", *where))
     assert document["tasks"] == [{"topic": topic}]
-    story = told(capsys, "replay", *group, *where)
+    story = printed(capsys, "replay", *group, *where)
     assert f"{topic} grew 2 → 6" in story
     assert "equal, byte for byte" in story

@@ -60,13 +60,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
 
 def test_a_fatal_error(made: list[Scripted]) -> None:
     """The failure is logged once; the next record goes to another producer."""
-    told: list[KafkaException] = []
-    producer = LastingProducer({}, logging.getLogger("test"), told.append)
+    failures: list[KafkaException] = []
+    producer = LastingProducer({}, logging.getLogger("test"), failures.append)
     assert producer.serve(0)
     producer.produce("orders", RECORD, lambda error, message: None)
     assert producer.flush(0) == 1
     assert not producer.serve(0)
-    assert told == [FATAL]
+    assert failures == [FATAL]
     producer.produce("parcels", RECORD, lambda error, message: None)
     assert producer.serve(0)
     assert [each.records for each in made] == [["orders"], ["parcels"]]

@@ -52,7 +52,7 @@ def lane(folder: Path, start: str | None, code: int = 0) -> tuple[int, str, list
 
 
 @pytest.mark.parametrize(
-    ("start", "told", "calls"),
+    ("start", "message", "calls"),
     [
         (None, "no container engine answers", []),
         ("exit 1", "the engine did not start", ["start", "stop"]),
@@ -60,27 +60,27 @@ def lane(folder: Path, start: str | None, code: int = 0) -> tuple[int, str, list
     ],
 )
 def test_without_an_engine_it_is_left_out(
-    tmp_path: Path, start: str | None, told: str, calls: list[str]
+    tmp_path: Path, start: str | None, message: str, calls: list[str]
 ) -> None:
     """If the engine is missing, fails or is too slow, the lane says so and exits with 0."""
-    assert lane(tmp_path, start) == (0, f"== container lane left out: {told}\n", calls)
+    assert lane(tmp_path, start) == (0, f"== container lane left out: {message}\n", calls)
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_with_an_engine_its_tests_decide(tmp_path: Path, code: int) -> None:
     """With an engine no test may skip, the tests' exit code counts, and the engine is stopped."""
-    found, output, calls = lane(tmp_path, "true", code)
-    assert found == code
+    exit_code, output, calls = lane(tmp_path, "true", code)
+    assert exit_code == code
     assert "require=1 broker=\n" in output
     assert ("require=1 broker=container" in output) == (code == 0)
     assert calls == ["start", "env", "stop"]
 
 
 @pytest.mark.parametrize(
-    ("has_browser", "told", "code"),
+    ("has_browser", "message", "code"),
     [(False, "== browser lane left out: no Chromium", 0), (True, "== browser", 1)],
 )
-def test_the_browser_lane(tmp_path: Path, has_browser: bool, told: str, code: int) -> None:
+def test_the_browser_lane(tmp_path: Path, has_browser: bool, message: str, code: int) -> None:
     """Without a browser that can be installed it is left out; tests that fail fail the lane."""
     script = tmp_path / "clone" / ".ci" / "browser"
     script.parent.mkdir(parents=True)
@@ -96,5 +96,5 @@ def test_the_browser_lane(tmp_path: Path, has_browser: bool, told: str, code: in
     done = subprocess.run(
         ["bash", script], env={"PATH": str(tools)}, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.startswith(told)
+    assert done.stdout.startswith(message)
     assert done.returncode == code

@@ -120,8 +120,8 @@ def test_the_image_is_an_executor_of_spark(tmp_path: Path) -> None:
     assert (java, options[:4]) == ("java", ["-Da=1", "-Db=2 words", "-Xms900m", "-Xmx900m"])
     assert options[main - 1].startswith("/conf:")
     assert options[main - 1].endswith("/pyspark/jars/*")
-    told = dict(zip(options[main + 1 :: 2], options[main + 2 :: 2], strict=True))
-    assert told == {
+    option_values = dict(zip(options[main + 1 :: 2], options[main + 2 :: 2], strict=True))
+    assert option_values == {
         "--driver-url": "spark://driver",
         "--executor-id": "7",
         "--cores": "2",

@@ -34,16 +34,16 @@ def registry() -> CollectorRegistry:
 def metrics() -> dict[str, set[str]]:
     """Name of every possible sample → its labels."""
     own = Metrics()
-    found: dict[str, set[str]] = {}
+    labels_by_metric: dict[str, set[str]] = {}
     for name, each in vars(own).items():
         if name == "registry":
             continue
         kind, labels = each._type, set(each._labelnames)
         endings = {"counter": ["_total"], "gauge": [""]}.get(kind, ["_bucket", "_count", "_sum"])
-        found |= {each._name + ending: labels for ending in endings}
+        labels_by_metric |= {each._name + ending: labels for ending in endings}
     build = next(m for m in own.registry.collect() if m.name == "muster_build_info")
-    found["muster_build_info"] = set(build.samples[0].labels)
-    return found | {f"muster_{k}": set(v[0]) for k, v in {**SUMS, **PEAKS}.items()}
+    labels_by_metric["muster_build_info"] = set(build.samples[0].labels)
+    return labels_by_metric | {f"muster_{k}": set(v[0]) for k, v in {**SUMS, **PEAKS}.items()}
 
 
 def family(name: str) -> str:
@@ -94,8 +94,8 @@ def test_what_is_asked_exists(where: str, asked: str) -> None:
 def test_every_metric_is_on_the_page_and_none_that_is_not() -> None:
     """docs/operations.md has a row for each metric, with its labels, and no other row."""
     rows = re.findall(r"^\| `(muster_[a-z_]+)` \|([^|]*)\|", PAGE.read_text(), re.MULTILINE)
-    told = {family(name): set(re.findall(r"\w+", labels)) for name, labels in rows}
-    assert told == {family(name): labels for name, labels in metrics().items()}
+    on_page = {family(name): set(re.findall(r"\w+", labels)) for name, labels in rows}
+    assert on_page == {family(name): labels for name, labels in metrics().items()}
 
 
 def test_panels_have_places_and_numbers_of_their_own() -> None:

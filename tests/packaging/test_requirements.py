@@ -30,8 +30,8 @@ NAMED = re.compile(r"`([^`\s]+/[^`\s]+)`")
 
 def rows(page: Path) -> list[tuple[str, list[str]]]:
     """The table rows of a page that begin with a requirement's id: the id and the other cells."""
-    found = ROW.findall(page.read_text(encoding="utf-8"))
-    return [(row, [cell.strip() for cell in cells.split("|")]) for row, cells in found]
+    matches = ROW.findall(page.read_text(encoding="utf-8"))
+    return [(row, [cell.strip() for cell in cells.split("|")]) for row, cells in matches]
 
 
 def absent(named: str) -> bool:

@@ -50,14 +50,14 @@ def test_functions_fit_on_a_screen() -> None:
 def test_no_task_is_left_in_a_comment() -> None:
     """No file has a mark for open work; open work belongs in an issue."""
     mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-    found = [
+    comments = [
         f"{p.relative_to(ROOT)}:{number}"
         for p in with_ending(".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".go", ".js", ".java")
         if p.name not in {"test_tidy.py", "LICENSE"}
         for number, line in enumerate(p.read_text().splitlines(), 1)
         if mark.search(line)
     ]
-    assert found == []
+    assert comments == []
 
 
 def test_every_module_says_what_it_decides() -> None:

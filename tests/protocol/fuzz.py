@@ -30,7 +30,9 @@ from typing import Any, NamedTuple
 
 from muster.cli.assign import solve
 from muster.cli.decode import printed
+from muster.documents.json_files import parsed
 from muster.documents.scenario import parse_scenario
+from muster.output import one_line
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError, EncodeError, MusterError
 from muster.protocol.events import NOWHERE
@@ -67,12 +69,15 @@ def lines(data: bytes) -> None:
 
 
 def problems(data: bytes) -> None:
-    """Place the problem if it is small."""
-    with suppress(ValueError, RecursionError):
-        raw = json.loads(data)
-        with suppress(MusterError):
-            if len(data) < 4_000:
-                solve(raw)
+    """Place the problem if it is small. An answer is JSON; an error is one line that says why."""
+    if len(data) >= 4_000:
+        return
+    try:
+        json.dumps(solve(parsed(data, "line")), ensure_ascii=False).encode()
+    except MusterError as error:
+        message = one_line(str(error))
+        assert message.isprintable()
+        assert 10 < len(message) < 3_000
 
 
 def scenarios(data: bytes) -> None:
@@ -101,18 +106,42 @@ def good_lines() -> list[bytes]:
     return [*(json.dumps(g).encode() for g in golden), *as_text, *good_values()]
 
 
-PROBLEM = {
-    "config": {"num.standby.replicas": 1, "rack.aware.assignment.strategy": "min_traffic"},
+STREAMS = {
+    "config": {
+        "num.standby.replicas": 1,
+        "acceptable.recovery.lag": 100,
+        "rack.aware.assignment.strategy": "min_traffic",
+        "rack.aware.assignment.tags": ["z"],
+    },
     "tasks": [
-        {"subtopology": "0", "partitions": 3, "stateful": True, "source_racks": [["a"], ["b"], []]},
-        {"connector": "c1", "tasks": 2, "weight": 2, "connector_weight": 0.5},
+        {
+            "subtopology": "0",
+            "partitions": 3,
+            "stateful": True,
+            "weight": 1,
+            "source_racks": [["a"], ["b"], [["a"], ["b"]]],
+            "changelog_racks": [["b"], ["a"], ["b"]],
+        },
+        {"subtopology": "1", "partitions": 2},
     ],
     "members": [
-        {"id": "A", "capacity": 2, "rack": "a", "tags": {"z": "1"}, "active": ["0_0", "c1"]},
-        {"id": "B", "rack": "b", "standby": ["0_1"], "lag": {"0_1": 10}, "static": ["c1-0"]},
-        {"id": "C", "draining": True, "protocols": ["static"], "topics": ["0"]},
+        {"id": "A", "capacity": 2, "rack": "a", "tags": {"z": "1"}, "active": ["0_0"]},
+        {"id": "B", "rack": "b", "tags": {"z": "2"}, "standby": ["0_1"], "lag": {"0_1": 10}},
+        {"id": "C", "rack": "b", "learner": ["0_2"], "ready": ["0_2"], "topics": ["0"]},
+        {"id": "D", "rack": "a", "draining": True},
     ],
     "now_ms": 0,
+}
+CONNECT = {
+    "config": {"scheduled.rebalance.max.delay.ms": 300},
+    "tasks": [
+        {"connector": "c1", "tasks": 2, "weight": 2, "connector_weight": 0.5},
+        {"connector": "c-2", "tasks": 0},
+    ],
+    "members": [
+        {"id": "w1", "capacity": 1, "active": ["c1", "c9-0"], "protocols": ["static", "eager"]},
+        {"id": "w2", "static": ["c1-0"], "protocols": ["static", "eager"]},
+    ],
 }
 LIFE = [
     {"at_ms": 0, "join": {"id": "A", "capacity": 2, "restore_ms": 5, "instance_id": "i"}},
@@ -120,22 +149,24 @@ LIFE = [
     {"at_ms": 9, "lag": {"member": "A", "0_1": 10}},
     {"at_ms": 9, "ready": {"member": "A", "task": "0_1"}},
     {"at_ms": 9, "config": {"num.standby.replicas": 1}},
-    {"at_ms": 9, "tasks": PROBLEM["tasks"]},
+    {"at_ms": 9, "tasks": STREAMS["tasks"]},
     {"at_ms": 9, "undelivered": ["A"]},
 ]
 
 
 def good_problems() -> list[bytes]:
-    """A problem for every assignor, and one that asks for checks."""
-    names = ("sticky", "high-availability", "fallback", "learner", "eager", "cooperative", "static")
-    documents = [{"assignor": name, **PROBLEM} for name in names]
-    documents.append({**PROBLEM, "validate": {"members": {"A": {"active": ["0_0"]}}}})
+    """A problem for every assignor, one that starts from what members hold, and one to check."""
+    streams = ("sticky", "high-availability", "fallback", "learner")
+    documents = [{"assignor": name, **STREAMS} for name in streams]
+    documents += [{"assignor": name, **CONNECT} for name in ("eager", "cooperative", "static")]
+    documents.append({**STREAMS, "start": "previous"})
+    documents.append({**STREAMS, "validate": {"members": {"A": {"active": ["0_0"]}}}})
     return [json.dumps(each).encode() for each in documents]
 
 
 def good_scenarios() -> list[bytes]:
     """Scenarios with an event of every kind."""
-    group = {"assignor": "sticky", "config": PROBLEM["config"], "tasks": PROBLEM["tasks"]}
+    group = {"assignor": "sticky", "config": STREAMS["config"], "tasks": STREAMS["tasks"]}
     pieces = ([event] for event in LIFE)
     whole = {"group": group, "defaults": {"ack_ms": 0}, "until_ms": 20}
     return [json.dumps({**whole, "events": events}).encode() for events in (LIFE, *pieces)]
@@ -201,6 +232,11 @@ def mutate_row(value: bytes, rng: random.Random) -> bytes:
     return mutate(value, rng)
 
 
+def random_bytes(_: bytes, rng: random.Random) -> bytes:
+    """Any bytes; `values` puts every frame before them."""
+    return rng.randbytes(rng.randint(0, 60))
+
+
 def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
     """Every value in a document at any depth, as (its container, its key or index)."""
     places: list[tuple[Any, Any]] = [(document, key) for key in document]
@@ -234,23 +270,45 @@ def odd(value: object, rng: random.Random) -> object:
 
 
 def mutate_json(value: bytes, rng: random.Random) -> bytes:
-    """Replace one or two values of a JSON text, or mutate its bytes."""
+    """Replace, drop or repeat one or two values of a JSON text, or mutate its bytes."""
     if rng.random() < 0.2:
         return mutate(value, rng)
     raw = json.loads(value)
     for _ in range(rng.randint(1, 2)):
         places = places_in(raw)
         at, key = rng.choice(places)
-        odd = (None, True, -1, 2**31, 2**63, 1e308, float("nan"), "", "x" * 300, [], {}, [[]])
+        odd = (
+            None,
+            True,
+            -1,
+            0.5,
+            2**31,
+            2**63,
+            1e308,
+            float("nan"),
+            "",
+            "a\nb",
+            "\u0663",
+            [[]],
+            {},
+        )
         there, name = rng.choice(places)
         copied = json.loads(json.dumps(there[name]))
-        at[key] = rng.choice((*odd, copied, "0_0", "c1-0", {"0_0": 1}))
+        match rng.choice(("other", "other", "other", "lost", "twice")):
+            case "lost":
+                del at[key]
+            case "twice" if isinstance(at, list):
+                at.append(copied)
+            case _:
+                texts = ("x" * 300, "c1-0", "::", "os:path", "learner", "min_traffic")
+                at[key] = rng.choice((*odd, *texts, copied, [None], ["0_0", "0_0"], {"0_0": 1}))
     return json.dumps(raw).encode()
 
 
 def inputs(name: str, seed: int) -> Iterator[bytes]:
-    """Endless inputs for a subject: mutated valid ones."""
-    changes = (mutate_json,) if name in ("problems", "scenarios") else (mutate, mutate_row)
+    """Endless inputs for a subject: mutated valid ones, and any bytes where those are read."""
+    of_json = name in ("problems", "scenarios")
+    changes = (mutate_json,) if of_json else (mutate, mutate_row, random_bytes)
     rng, good = random.Random(seed), SUBJECTS[name].corpus()
     while True:
         yield rng.choice(changes)(rng.choice(good), rng)

@@ -13,8 +13,8 @@ def test_the_page_lists_every_reason() -> None:
     """docs/operations.md has the meaning and action of each reason, as the table has them."""
     rows = [(f"`{each}`", each.meaning, each.action) for each in DeadLetter]
     table = markdown(("reason", "what happened", "what to do"), rows)
-    found, expected = made("operations.md", "reasons: from protocol/dead_letters.py", table)
-    assert found == expected
+    on_page, expected = made("operations.md", "reasons: from protocol/dead_letters.py", table)
+    assert on_page == expected
 
 
 def test_a_reason_is_its_name() -> None:

@@ -36,8 +36,8 @@ def test_fnv1a_as_published() -> None:
 @given(st.lists(st.text(max_size=40), max_size=80))
 def test_many_texts_hash_as_each_alone(texts: list[str]) -> None:
     """The hashes of a list are those of its texts, of any lengths, in the same order."""
-    found = fnv1a64_of([text.encode() for text in texts])
-    assert found.tolist() == [fnv1a64(text) for text in texts]
+    hashes = fnv1a64_of([text.encode() for text in texts])
+    assert hashes.tolist() == [fnv1a64(text) for text in texts]
 
 
 def test_a_table_of_many_units_gives_the_same_hashes() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from support.suite.examples import examples
 
 _SPEC = importlib.util.spec_from_file_location("fuzz", Path(__file__).with_name("fuzz.py"))
 assert _SPEC is not None
@@ -20,7 +22,7 @@ _SPEC.loader.exec_module(fuzz)
 @pytest.mark.parametrize("name", fuzz.SUBJECTS)
 def test_readers_raise_only_their_errors(name: str) -> None:
     """Mutated inputs of a seed: a reader answers or raises one of muster's errors."""
-    for each in itertools.islice(fuzz.inputs(name, 7), 250):
+    for each in itertools.islice(fuzz.inputs(name, 7), examples(1_200)):
         try:
             fuzz.SUBJECTS[name].read(each)
         except Exception as error:
@@ -28,7 +30,13 @@ def test_readers_raise_only_their_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", fuzz.SUBJECTS)
-def test_good_inputs_are_read(name: str) -> None:
+def test_valid_inputs_are_read(name: str) -> None:
     """The inputs that are mutated are valid, most of them at least."""
     for each in fuzz.SUBJECTS[name].corpus():
         fuzz.SUBJECTS[name].read(each)
+
+
+def test_every_valid_problem_has_an_answer() -> None:
+    """Damage to a problem would show nothing if the problem was refused before."""
+    for each in fuzz.good_problems():
+        assert fuzz.solve(json.loads(each))

@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
     """An expired certificate fails, one with two weeks left warns, one with two months is OK."""
     authority = Authority(tmp_path)
-    found = []
+    findings = []
     for name, ends in (
         ("bygone", EXPIRED),
         ("soon", NOW + timedelta(days=14)),
@@ -30,8 +30,8 @@ def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
     ):
         file = str(authority.issue(name, ends))
         settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": file}
-        found += certificates.own(ClientSettings(settings))
-    said = [(f.check, f.subject, f.level) for f in doctor_dates.of_certificates(found, NOW)]
+        findings += certificates.own(ClientSettings(settings))
+    said = [(f.check, f.subject, f.level) for f in doctor_dates.of_certificates(findings, NOW)]
     assert said == [
         ("certificate", "CN=bygone", Level.FAIL),
         ("certificate", "CN=soon", Level.WARN),
@@ -47,17 +47,17 @@ def test_keys_by_what_they_sign(tmp_path: Path) -> None:
     content["keys"][0]["until_ms"] = NOW_MS - HOUR_MS
     path = tmp_path / "ring.json"
     rotation.write(path, content)
-    found = [*doctor_dates.look(ClientSettings({}), str(path), NOW_MS)]
-    assert [(f.check, f.subject, f.level) for f in found] == [
+    findings = [*doctor_dates.look(ClientSettings({}), str(path), NOW_MS)]
+    assert [(f.check, f.subject, f.level) for f in findings] == [
         ("keys", "clock of *", Level.FAIL),
         ("keys", "member of *", Level.OK),
         ("keys", "operator of *", Level.WARN),
     ]
     secrets = [row["secret"] for row in json.loads(path.read_text())["keys"]]
-    assert [secret for secret in secrets if secret in repr(found)] == []
+    assert [secret for secret in secrets if secret in repr(findings)] == []
 
 
 def test_a_keyring_that_cannot_be_read_fails(tmp_path: Path) -> None:
     """A keyring that cannot be read is a failure that says why."""
-    (found,) = doctor_dates.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
-    assert (found.level, "No such file" in found.what) == (Level.FAIL, True)
+    (finding,) = doctor_dates.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
+    assert (finding.level, "No such file" in finding.what) == (Level.FAIL, True)

@@ -43,10 +43,10 @@ def written(path: Path, content: object) -> str:
 
 def test_a_key_needs_only_id_and_secret(tmp_path: Path) -> None:
     """The shortest keyring has one key with id and secret, and defaults for all else."""
-    found = keyring.read(written(tmp_path / "k", {"keys": [ROW]}))
-    assert found.keys == (SigningKey(id="k", secret=b"sixteen bytes ok"),)
-    assert found.required == ()
-    key = found.keys[0]
+    ring = keyring.read(written(tmp_path / "k", {"keys": [ROW]}))
+    assert ring.keys == (SigningKey(id="k", secret=b"sixteen bytes ok"),)
+    assert ring.required == ()
+    key = ring.keys[0]
     assert (key.algorithm, key.from_ms, key.until_ms) == ("HmacSHA256", 0, None)
     assert (key.window_ms, key.groups, key.callers) == (WINDOW_MS, ("*",), frozenset(Caller))
 
@@ -63,8 +63,8 @@ def test_the_names_of_kip_507_are_understood(tmp_path: Path) -> None:
         "signature.required": [{"groups": ["a", "b*"], "from_ms": 5, "until_ms": 9}],
         "keys": [ROW],
     }
-    found = keyring.read(written(tmp_path / "k", content))
-    assert found.required == (Requirement(("a", "b*"), 5, 9),)
+    ring = keyring.read(written(tmp_path / "k", content))
+    assert ring.required == (Requirement(("a", "b*"), 5, 9),)
     after = keyring.parsed(rotation.rotated({**content, "keys": [ROW]}, T), "k")
     new = after.keys[0]
     assert (new.algorithm, new.window_ms, len(new.secret)) == ("HmacSHA384", 1234, 32)
@@ -111,7 +111,7 @@ def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
     whole = {**keyring.DEFAULTS, "signature.required": [required], "keys": [ROW]}
     key = {**ROW, "algorithm": "HmacSHA256", "from_ms": 1, "until_ms": None, "window_ms": 1}
     key |= {"groups": ["*"], "callers": ["member"]}
-    told: list[str] = []
+    messages: list[str] = []
     for rubbish in RUBBISH:
         contents = [{**whole, name: rubbish} for name in whole]
         contents += [{**whole, "keys": [{**key, name: rubbish}]} for name in key]
@@ -122,9 +122,9 @@ def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
             try:
                 keyring.parsed(content, tmp_path)
             except ConfigError as error:
-                told.append(str(error))
-    assert len(told) > len(RUBBISH)
-    assert SECRET not in "".join(told)
+                messages.append(str(error))
+    assert len(messages) > len(RUBBISH)
+    assert SECRET not in "".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_muster_keys_from_first_to_last(tmp_path: Path, capsys: Output) -> None:
             if path.exists():
                 rows = json.loads(path.read_text())["keys"]
                 assert [row["id"] for row in rows if row["secret"] in printed] == []
-        found: dict[str, Any] = json.loads(printed)
-        return found
+        listed: dict[str, Any] = json.loads(printed)
+        return listed
 
     assert [key["state"] for key in keys("create", "--caller", "member")["keys"]] == ["signs"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -120,8 +120,8 @@ def test_each_role_does_its_part_with_nothing_more(
         kafka.grant(PREFIX, job="job")
         said = "".join(each.said() for each in (job, clock, w1))
     everything = printed.out + printed.err + said + pages + lines + kept.decode("latin-1")
-    told = [user for user, password in kafka.passwords.items() if password in everything]
-    assert told == []
+    leaked = [user for user, password in kafka.passwords.items() if password in everything]
+    assert leaked == []
     assert [secret for secret in rings.secrets if secret in everything] == []
     assert _letters(kafka) == []
     assert "sasl.mechanism" not in lines
@@ -155,8 +155,8 @@ class Rings:
 
 def _letters(kafka: SecuredKafka) -> list[str]:
     """Reasons of the dead letters."""
-    found = read(kafka.clients(ROOT), topic_name(TopicKind.REJECTED, PREFIX))
-    letters = [decode_record(TopicKind.REJECTED, row.key, row.value) for row in found]
+    dead_letters = read(kafka.clients(ROOT), topic_name(TopicKind.REJECTED, PREFIX))
+    letters = [decode_record(TopicKind.REJECTED, row.key, row.value) for row in dead_letters]
     return [each.reason for each in letters if isinstance(each, Rejected)]
 
 
@@ -357,12 +357,12 @@ def test_a_refusal_names_what_is_missing(
     given = properties(kafka)
     file = kafka.written("refused", given)
     wanted = words_wanted.replace("{file}", given.get("ssl.keystore.location", ""))
-    told = ["--command-config", str(file), "--topic-prefix", PREFIX]
-    with Command(tmp_path, *worker("refused"), *told) as refused:
-        assert main(["groups", "list", *told]) == 1
+    options = ["--command-config", str(file), "--topic-prefix", PREFIX]
+    with Command(tmp_path, *worker("refused"), *options) as refused:
+        assert main(["groups", "list", *options]) == 1
         printed = capsys.readouterr()
         assert wanted.format(right="READ", kind="groups") in printed.err
-        with Command(tmp_path, "run", "--checkpoint", str(tmp_path / "c"), *told) as job:
+        with Command(tmp_path, "run", "--checkpoint", str(tmp_path / "c"), *options) as job:
             assert job.wait() == 1
             assert f"muster run: {'' if 'lacks' in wanted else 'Kafka'}" in job.said()
             assert wanted.format(right="READ", kind="membership") in job.said()

@@ -17,8 +17,8 @@ NUMBERS = re.compile(r"\[(\d+)\]")
 
 def part() -> str:
     """The table and the list below it."""
-    (found,) = PART.findall(PAGE.read_text(encoding="utf-8"))
-    return str(found)
+    (text,) = PART.findall(PAGE.read_text(encoding="utf-8"))
+    return str(text)
 
 
 def cells() -> list[list[str]]:
@@ -29,8 +29,8 @@ def cells() -> list[list[str]]:
 
 def named() -> dict[str, list[str]]:
     """Number → the tests that it stands for."""
-    found = re.findall(r"^(\d+)\. (.+)$", part(), re.MULTILINE)
-    return {number: re.findall(r"`([^`]+)`", names) for number, names in found}
+    numbered = re.findall(r"^(\d+)\. (.+)$", part(), re.MULTILINE)
+    return {number: re.findall(r"`([^`]+)`", names) for number, names in numbered}
 
 
 def test_every_topic_has_its_row() -> None:

@@ -32,12 +32,12 @@ def acl_table() -> str:
     """The ACLs of every role for the prefix ``muster``, in the page's form."""
     rows = []
     for role, needs in ROLES.items():
-        told: dict[tuple[Resource, str, Pattern], list[str]] = {}
+        principals: dict[tuple[Resource, str, Pattern], list[str]] = {}
         for acl in acls_of(role, "muster"):
-            told.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl.operation)
+            principals.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl.operation)
         rights = [
             f"{', '.join(operations)} on {str(Acl(*where, '')).removeprefix(' on ')}"
-            for where, operations in told.items()
+            for where, operations in principals.items()
         ]
         rows.append((f"`{role}`", needs.purpose, "<br>".join(rights)))
     return markdown(("role", "who", "ACLs for the prefix `muster`"), rows)
@@ -45,8 +45,8 @@ def acl_table() -> str:
 
 def test_the_acls_are_those_of_the_table() -> None:
     """The page's table has the ACLs of `muster.kafka.acls`."""
-    found, expected = made("security.md", "acls: from muster.kafka.acls", acl_table())
-    assert found == expected
+    on_page, expected = made("security.md", "acls: from muster.kafka.acls", acl_table())
+    assert on_page == expected
 
 
 @pytest.mark.parametrize("text", blocks("properties"))

@@ -108,6 +108,6 @@ def test_the_job_takes_the_keyring_of_option_or_variable(
     assert keyring.keyring_path("/of/the/option") == "/of/the/option"
     monkeypatch.setenv(keyring.VARIABLE, "")
     assert keyring.keyring_path(None) is None
-    found = job_config(checkpoint="/c", signing_keys="ring.json").signing_keys
-    assert found == str(Path.cwd() / "ring.json")
+    keyring_path = job_config(checkpoint="/c", signing_keys="ring.json").signing_keys
+    assert keyring_path == str(Path.cwd() / "ring.json")
     assert job_config(checkpoint="/c").signing_keys is None

@@ -94,5 +94,7 @@ def test_signing_is_turned_on_for_a_running_group(
         )
         assert {t.member for t in running - tenures(fleet)} == {BARE}
         assert {reason for reason, _ in letters(kafka)} == {"UNSIGNED"}
-        told = [r for r in kafka.records(TopicKind.ASSIGNMENTS) if isinstance(r, MemberAssignment)]
-        assert {r.member for r in told if r.fault is not None} == {BARE}
+        assignments = [
+            r for r in kafka.records(TopicKind.ASSIGNMENTS) if isinstance(r, MemberAssignment)
+        ]
+        assert {r.member for r in assignments if r.fault is not None} == {BARE}

@@ -150,8 +150,8 @@ def test_a_connect_cluster():
 
 def test_a_governed_group():
     """The governor is no member; the assignor says that muster decides."""
-    seat = Member(id="g", instance_id="muster-governor-1", client_id="g", host="h")
-    members = (consumer("W1", 0, 1), seat)
+    governor = Member(id="g", instance_id="muster-governor-1", client_id="g", host="h")
+    members = (consumer("W1", 0, 1), governor)
     given = Description("orders", Kind.CLASSIC, "Stable", "range", None, members)
     shown = without_governor(given)
     assert ([each.name for each in shown.members], shown.assignor) == (

@@ -151,7 +151,7 @@ def test_lags_of_the_exporter_arrive_in_their_order() -> None:
     assert runs.play(seed, runs.stream(seed))[2] == ""
 
 
-def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checker_finds_a_job_off_its_pins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker fails a `static` group whose member runs a job that it does not name."""
     monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the checker
     monkeypatch.setattr(fault_run, "PINNED", {})  # the process still names nothing

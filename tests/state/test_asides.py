@@ -83,7 +83,7 @@ class Slow(Story):
         return step
 
 
-def told(step: Step) -> dict[str, str]:
+def actives(step: Step) -> dict[str, str]:
     """Member → its actives."""
     records = (r for r in step.records if isinstance(r, MemberAssignment))
     return {record.member: " ".join(map(str, record.active)) for record in records}
@@ -93,7 +93,7 @@ def started(desk: Desk) -> Slow:
     """A group of four tasks and two members, whose placement is asked for."""
     story = Slow(desk)
     step = story.take(config(Subtopology("0", 4)), join("W1"), join("W2"))
-    assert told(step) == {"W1": "", "W2": ""}
+    assert actives(step) == {"W1": "", "W2": ""}
     assert story.group.state is GroupState.ASSIGNING
     assert step.wake_at_ms == story.now_ms + 250
     return story
@@ -106,20 +106,20 @@ def test_a_batch_does_not_wait() -> None:
     assert story.at(300).take(tick()).changed is False
     desk.is_open = True
     step = story.at(600).take(tick())
-    assert (step.changed, told(step), step.wake_at_ms) == (False, {}, story.now_ms)
-    assert told(story.at(700).take(tick())) == {"W1": "0_0 0_2", "W2": "0_1 0_3"}
+    assert (step.changed, actives(step), step.wake_at_ms) == (False, {}, story.now_ms)
+    assert actives(story.at(700).take(tick())) == {"W1": "0_0 0_2", "W2": "0_1 0_3"}
     assert story.group.state is GroupState.STABLE
     assert len(desk.asked) == 1
 
 
-def test_members_of_today_get_the_answer_of_yesterday() -> None:
+def test_an_answer_is_applied_to_the_members_of_now() -> None:
     """A member that left has no task; a new one waits for the next generation, which follows."""
     desk = Desk()
     story = started(desk)
-    assert told(story.at(100).take(leave("W1"), join("W3"))) == {"W3": ""}
+    assert actives(story.at(100).take(leave("W1"), join("W3"))) == {"W3": ""}
     desk.is_open = True
     story.at(300).take(tick())
-    assert told(story.at(400).take(tick())) == {"W2": "0_1 0_3"}
+    assert actives(story.at(400).take(tick())) == {"W2": "0_1 0_3"}
     story.at(700).take(tick())
     story.at(800).take(tick())
     story.at(1_100).take(tick())
@@ -135,7 +135,7 @@ def test_an_answer_about_other_tasks_is_not_used() -> None:
     story.at(100).take(config(Subtopology("0", 6)))
     desk.is_open = True
     story.at(300).take(tick())
-    assert told(story.at(400).take(tick())) == {"W1": "0_0 0_2 0_4", "W2": "0_1 0_3 0_5"}
+    assert actives(story.at(400).take(tick())) == {"W1": "0_0 0_2 0_4", "W2": "0_1 0_3 0_5"}
     assert len(desk.asked) == 2
 
 
@@ -153,7 +153,7 @@ def test_a_failure_keeps_the_target() -> None:
     desk.failure = None
     story.at(900).take(join("W3"))
     story.at(1_200).take(tick())
-    assert sorted(told(story.at(1_300).take(tick()))) == ["W1", "W2", "W3"]
+    assert sorted(actives(story.at(1_300).take(tick()))) == ["W1", "W2", "W3"]
 
 
 def test_a_group_without_members_asks_no_more() -> None:

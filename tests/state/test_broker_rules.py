@@ -25,10 +25,10 @@ def test_b_01_a_full_group() -> None:
     """A join to a full group is refused; it succeeds after another member has left."""
     story = Story()
     story.take(config(FOUR, group_max_size=2), join("W1"), join("W2"))
-    assert story.at(100).told(join("W3")) == {"W3": "GROUP_MAX_SIZE_REACHED"}
-    assert story.at(200).told(join("W2")) == {"W2": "0_1 0_3 | - | - @1"}  # is a member
+    assert story.at(100).records(join("W3")) == {"W3": "GROUP_MAX_SIZE_REACHED"}
+    assert story.at(200).records(join("W2")) == {"W2": "0_1 0_3 | - | - @1"}  # is a member
     story.at(300).take(leave("W1"))
-    assert story.at(400).told(join("W3"))["W3"] == "- | - | - @3"
+    assert story.at(400).records(join("W3"))["W3"] == "- | - | - @3"
     assert [member.id for member in story.group.roster] == ["W2", "W3"]
 
 
@@ -45,8 +45,8 @@ def test_b_04_not_ready_without_tasks() -> None:
     story.at(20).take(leave("W2"))
     nothing = Holding().digest()
     for ms in range(5_000, 120_000, 5_000):
-        assert story.at(ms).told(beat("W1", nothing, epoch=0), tick()) == {}
-    assert story.at(120_000).told(config(FOUR)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+        assert story.at(ms).records(beat("W1", nothing, epoch=0), tick()) == {}
+    assert story.at(120_000).records(config(FOUR)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
     assert story.group.state is GroupState.STABLE
     assert story.group.cause.startswith("W2 left; assignor high-availability → sticky; ")
     assert story.group.cause.endswith("; 4 tasks added")
@@ -56,11 +56,11 @@ def test_b_06_one_placement_an_interval() -> None:
     """`assignment.interval.ms`: changes within an interval are placed together at its end."""
     story = Story()
     story.take(config(FOUR, assignment_interval_ms=1_000), join("W1"))
-    assert story.at(300).told(join("W2")) == {"W2": "- | - | - @1"}
+    assert story.at(300).records(join("W2")) == {"W2": "- | - | - @1"}
     step = story.at(600).take(join("W3"))
     assert (story.group.state, step.wake_at_ms) == (GroupState.ASSIGNING, 1_001_000)
-    assert story.at(999).told(tick()) == {}
-    records = story.at(1_000).told(tick())
+    assert story.at(999).records(tick()) == {}
+    records = story.at(1_000).records(tick())
     assert {name: len(said.partition(" |")[0].split()) for name, said in records.items()}["W1"] == 2
     assert story.group.target.generation == story.group.generation == 2
     assert story.group.cause == "W2 joined; W3 joined"
@@ -71,14 +71,14 @@ def test_b_04_an_empty_group_fills_up(delay_ms: int) -> None:
     """`initial.rebalance.delay.ms`: the first placement is for all members that joined together."""
     story = Story()
     story.take(config(FOUR, initial_rebalance_delay_ms=delay_ms))
-    first = story.told(join("W1"))
-    second = story.at(200).told(join("W2"))
+    first = story.records(join("W1"))
+    second = story.at(200).records(join("W2"))
     if not delay_ms:
         assert first == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
         return
     assert (first, second) == ({"W1": "- | - | - @0"}, {"W2": "- | - | - @0"})
-    assert story.at(449).told(tick()) == {}
-    assert story.at(450).told(tick()) == {
+    assert story.at(449).records(tick()) == {}
+    assert story.at(450).records(tick()) == {
         "W1": "0_0 0_2 | - | - @1",
         "W2": "0_1 0_3 | - | - @1",
     }

@@ -39,7 +39,7 @@ def exchanging() -> Story:
     """W1 runs both tasks; W2 will run 0_1 and restores it as a standby, and 0_0's standby too."""
     story = Story()
     story.take(config(TWO, num_standby_replicas=1), join("W1"))
-    assert story.at(100).told(join("W2")) == {"W2": "- | 0_0 0_1 | - @2"}
+    assert story.at(100).records(join("W2")) == {"W2": "- | 0_0 0_1 | - @2"}
     return story
 
 
@@ -51,10 +51,10 @@ def test_a_standby_that_is_to_take_over_is_treated_as_a_learner(kind: str) -> No
     assert (record.target.tolist(), record.destination.tolist()) == ([0, 0], [0, 1])
     held = {"standby": ["0_0", "0_1"], "epoch": 2}
     event = report("W2", 1, ready=["0_1"], **held) if kind == "ready" else lag("W2", t0_1=10_000)
-    records = story.at(20_000).told(event)
+    records = story.at(20_000).records(event)
     assert story.group.cause == "standby of 0_1 on W2 ready"
     assert records == {"W1": "0_0 | - | - @1"}  # W2 keeps its copy until it is granted the active
-    records = story.at(21_000).told(report("W1", 2, "0_0"))
+    records = story.at(21_000).records(report("W1", 2, "0_0"))
     assert records == {"W1": "0_0 | 0_1 | - @3", "W2": "0_1 | 0_0 | - @3"}
 
 
@@ -94,7 +94,7 @@ def test_a_record_that_changes_only_next() -> None:
         beat = Heartbeat(
             group=GROUP, member=MemberId("W2"), epoch=record.epoch, digest=held.digest()
         )
-        assert story.told(beat, beat, beat) == {}
+        assert story.records(beat, beat, beat) == {}
     assert [[*map(str, record.next)] for record in shown] == [["0_3"], ["0_2", "0_3"]]
     records = [replace(record, incarnation=session.incarnation) for record in shown]
     first, second = (session.step(Read(record), 1_000) for record in records)
@@ -109,7 +109,7 @@ def test_a_standby_that_becomes_a_learner_changes_its_role_at_once() -> None:
     story = exchanging()
     drain = Drain(group=GROUP, member=MemberId("W1"))
     story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_0"], epoch=2))
-    records = story.at(300).told(drain)
+    records = story.at(300).records(drain)
     assert records["W2"] == "- | 0_0 | 0_1 @3"  # and 0_0 as soon as W1 has stopped it
 
 
@@ -225,5 +225,5 @@ def test_a_join_that_claims_a_copy_of_a_task_that_it_runs() -> None:
     story = Story()
     story.take(config(TWO), join("W1"))
     for held in (Holding(standby=TaskSet.of(["0_0"])), Holding(learner=TaskSet.of(["0_0"]))):
-        records = story.at(100).told(join("W1", holding=held))
+        records = story.at(100).records(join("W1", holding=held))
         assert records == {"W1": "0_0 0_1 | - | - @1"}

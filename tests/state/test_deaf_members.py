@@ -27,17 +27,19 @@ def joining(until_ms: int, *, heard_ms: int | None = None) -> tuple[Story, dict[
     records = {}
     for ms in range(4_000, until_ms, 4_000):
         sign = join("W1") if heard_ms is None or ms < heard_ms else beat("W1", 0)
-        told = story.at(ms).told(sign, beat("W2", 0, epoch=story.group.target.generation), tick())
-        if told:
-            records[ms] = told
+        lines = story.at(ms).records(
+            sign, beat("W2", 0, epoch=story.group.target.generation), tick()
+        )
+        if lines:
+            records[ms] = lines
     return story, records
 
 
 def test_a_deaf_member_loses_its_share() -> None:
     """It is fenced a rebalance timeout after the proof, and its tasks are free a session later."""
     story, records = joining(200_000)
-    fenced = [ms for ms, told in records.items() if told.get("W1") == "FENCED_MEMBER_EPOCH"]
-    granted = [ms for ms, told in records.items() if "0_0 0_1 0_2 0_3" in told.get("W2", "")]
+    fenced = [ms for ms, lines in records.items() if lines.get("W1") == "FENCED_MEMBER_EPOCH"]
+    granted = [ms for ms, lines in records.items() if "0_0 0_1 0_2 0_3" in lines.get("W2", "")]
     proved_ms = 12_000  # the tick whose mark is behind the first repeated join
     assert fenced[0] == proved_ms + REBALANCE_MS
     assert fenced[0] + SESSION_MS <= granted[0] <= fenced[0] + SESSION_MS + 12_000
@@ -50,7 +52,7 @@ def test_a_deaf_member_loses_its_share() -> None:
 def test_a_deaf_member_that_reads_again_has_its_share_again() -> None:
     """Its heartbeat, or its leave and the join behind it, brings it back."""
     story, _ = joining(200_000)
-    assert "0_" in story.at(200_000).told(beat("W1", 0, epoch=0))["W2"]
+    assert "0_" in story.at(200_000).records(beat("W1", 0, epoch=0))["W2"]
     assert story.group.cause == "W1 returned"
     assert sorted(story.group.target.active.tolist()) == [0, 0, 1, 1]
     story, _ = joining(200_000)
@@ -72,7 +74,9 @@ def test_a_member_that_reads_late_keeps_its_share() -> None:
     story, records = joining(400_000, heard_ms=64_000)
     assert story.group.owned.holder.tolist() == [0, 1, 0, 1]
     assert story.group.generation == 1
-    assert {told.get("W1") for ms, told in records.items() if ms < 64_000} == {"0_0 0_2 | - | - @1"}
+    assert {lines.get("W1") for ms, lines in records.items() if ms < 64_000} == {
+        "0_0 0_2 | - | - @1"
+    }
 
 
 def test_a_coordinator_that_was_away_takes_no_member_for_deaf() -> None:

@@ -41,9 +41,9 @@ def test_members_stop_in_order_and_are_removed() -> None:
     dead = snapshot(step)
     assert (dead.state, len(dead.members), dead.tasks) == (GroupState.DEAD, 2, ())
     # W1 still stops one of its tasks, and is a member until it has stopped it.
-    assert story.at(1_100).told(report("W1", 2, "0_2", releasing=("0_2",))) == {}
-    assert story.at(1_200).told(report("W2", 2)) == {"W2": "GROUP_ID_NOT_FOUND"}
-    assert story.at(1_300).told(report("W1", 2)) == {"W1": "GROUP_ID_NOT_FOUND"}
+    assert story.at(1_100).records(report("W1", 2, "0_2", releasing=("0_2",))) == {}
+    assert story.at(1_200).records(report("W2", 2)) == {"W2": "GROUP_ID_NOT_FOUND"}
+    assert story.at(1_300).records(report("W1", 2)) == {"W1": "GROUP_ID_NOT_FOUND"}
     last = read_back(story.group.snapshot())
     assert (last.state, last.members, last.generation) == (GroupState.DEAD, (), 1)
     assert last.cause.startswith(words)
@@ -58,10 +58,10 @@ def test_a_join_to_a_deleted_group_is_refused() -> None:
         step = story.at(at_ms).take(join("W1", 2))
         assert not step.changed
         assert story.group.state is GroupState.DEAD
-    assert story.told(join("W9")) == {"W9": "GROUP_ID_NOT_FOUND"}
-    assert story.at(70_000).told(config(FOUR)) == {}
+    assert story.records(join("W9")) == {"W9": "GROUP_ID_NOT_FOUND"}
+    assert story.at(70_000).records(config(FOUR)) == {}
     assert story.group.state is GroupState.EMPTY
-    assert story.at(71_000).told(join("W1", 2)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    assert story.at(71_000).records(join("W1", 2)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
     assert "group deleted" not in story.group.cause
 
 
@@ -93,7 +93,7 @@ def test_the_record_of_a_dead_group_is_enough(lost: bool) -> None:
         group = Group.restore(record, story.group.liveness())
         same_group(group, story.group)
         story.group = group
-    assert story.at(2_000).told(join("W1", 5)) == {"W1": "GROUP_ID_NOT_FOUND"}
+    assert story.at(2_000).records(join("W1", 5)) == {"W1": "GROUP_ID_NOT_FOUND"}
     story.at(3_000).take(config(FOUR))
     step = story.at(4_000).take(join("W1", 5))
     if lost:  # it is asked first, for the coordinator before may have let it in
@@ -106,14 +106,14 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
     story = working()
     story.at(1_000).take(DELETED)
     story.group, story.epoch = Group.recover(read_back(story.group.snapshot())), 7
-    assert set(story.at(2_000).told(tick())) == {"W1", "W2"}
-    records = story.at(2_100).told(report("W2", 2, coordinator_epoch=7))
+    assert set(story.at(2_000).records(tick())) == {"W1", "W2"}
+    records = story.at(2_100).records(report("W2", 2, coordinator_epoch=7))
     assert records == {"W2": "GROUP_ID_NOT_FOUND"}
     assert story.group.state is GroupState.DEAD
     story.at(2_200).take(report("W1", 2, "0_0", coordinator_epoch=7))
     story.at(15_000).take(tick())
     revision = story.group.snapshot().members[0].revision
-    assert story.at(15_100).told(report("W1", revision, coordinator_epoch=7)) == {
+    assert story.at(15_100).records(report("W1", revision, coordinator_epoch=7)) == {
         "W1": "GROUP_ID_NOT_FOUND"
     }
     assert len(story.group.roster) == 0
@@ -122,7 +122,7 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
 @pytest.mark.parametrize(
     "event", [join("W1"), leave("W1"), leave("W1", temporary=True), beat("W1", 1, epoch=9)]
 )
-def test_whatever_a_member_says_while_the_group_ends(event: Event) -> None:
+def test_events_of_members_while_the_group_ends(event: Event) -> None:
     """A member joins again, leaves or breaks the rules: in the end no member is left."""
     story = working(session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=600)
     story.at(1_000).take(DELETED)
@@ -138,10 +138,10 @@ def test_a_config_that_comes_while_members_stop() -> None:
     story = working()
     story.at(1_000).take(DELETED)
     story.at(1_100).take(report("W2", 2))
-    assert story.at(1_200).told(config(FOUR)) == {}
+    assert story.at(1_200).records(config(FOUR)) == {}
     assert story.group.owned.holder[[0, 2]].tolist() == [0, 0]
     revision = story.group.snapshot().members[0].revision
-    records = story.at(1_300).told(report("W1", revision))
+    records = story.at(1_300).records(report("W1", revision))
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
     assert story.group.state is GroupState.STABLE
 

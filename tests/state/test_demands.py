@@ -28,7 +28,7 @@ def owing() -> Story:
     """W1 has all tasks and was asked at 100 ms to give two of them to W2."""
     story = Story()
     story.take(config(FOUR, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
-    assert story.at(100).told(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
+    assert story.at(100).records(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
     return story
 
 
@@ -36,7 +36,7 @@ def beats(story: Story, first_ms: int, end_ms: int, *more: Tick) -> dict[str, st
     """Both members send heartbeats every 2 s, one batch each; the last records they got."""
     records = {}
     for ms in range(first_ms, end_ms, 2_000):
-        records |= story.at(ms).told(beat("W1", RELEASING), beat("W2", 0, epoch=2), *more)
+        records |= story.at(ms).records(beat("W1", RELEASING), beat("W2", 0, epoch=2), *more)
     return records
 
 
@@ -44,10 +44,10 @@ def test_too_slow_a_release_fences() -> None:
     """The time runs from the first tick behind the demand; a session later the tasks are free."""
     story = owing()
     assert beats(story, 2_000, 4_000) == {}
-    assert story.at(4_000).told(tick()) == {}  # proves that W1 can have read it
+    assert story.at(4_000).records(tick()) == {}  # proves that W1 can have read it
     assert beats(story, 6_000, 14_000) == {}
-    assert story.at(13_999).told(tick()) == {}
-    assert story.at(14_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    assert story.at(13_999).records(tick()) == {}
+    assert story.at(14_000).records(tick())["W1"] == "FENCED_MEMBER_EPOCH"
     why = "W1 did not stop 0_2, 0_3 within 10000 ms (rebalance.timeout.ms); W1 fenced"
     assert story.group.cause.endswith(why)
     beats(story, 16_000, 18_000)
@@ -57,7 +57,7 @@ def test_too_slow_a_release_fences() -> None:
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     story.at(62_999).take(tick())
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
-    assert story.at(63_000).told(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
+    assert story.at(63_000).records(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
 
 
 def test_a_coordinator_that_is_behind_fences_no_member() -> None:
@@ -67,7 +67,7 @@ def test_a_coordinator_that_is_behind_fences_no_member() -> None:
     # W1 reads the record now, long after the records that the coordinator has read, and answers.
     story.at(601_000).take(tick())
     revision = story.group.roster.by_slot[0].revision
-    assert story.at(610_000).told(report("W1", revision, "0_0", "0_1")) == {
+    assert story.at(610_000).records(report("W1", revision, "0_0", "0_1")) == {
         "W2": "0_2 0_3 | - | - @2"
     }
 
@@ -78,7 +78,7 @@ def test_an_answer_in_a_backlog_is_in_time() -> None:
     story.at(500).take(beat("W2", 0, epoch=2))  # what follows is behind the demand
     answered = since(2_000, report("W1", 2, "0_0", "0_1"))
     beats_after = [since(ms, beat("W2", 0, epoch=2)) for ms in range(6_000, 600_000, 2_000)]
-    records = story.told(since(1_000, tick()), answered, *beats_after, since(600_000, tick()))
+    records = story.records(since(1_000, tick()), answered, *beats_after, since(600_000, tick()))
     assert "FENCED_MEMBER_EPOCH" not in records.values()
 
 
@@ -88,9 +88,9 @@ def test_ticks_with_an_older_mark_prove_nothing() -> None:
     before = story.published
     assert beats(story, 2_000, 100_000, Tick(group="g", published=before)) == {}
     assert story.published.taken > before.taken
-    assert story.at(100_000).told(tick()) == {}
+    assert story.at(100_000).records(tick()) == {}
     assert beats(story, 102_000, 110_000) == {}
-    assert story.at(110_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    assert story.at(110_000).records(tick())["W1"] == "FENCED_MEMBER_EPOCH"
 
 
 def test_ticks_with_an_older_coordinators_mark_prove_nothing() -> None:
@@ -107,7 +107,7 @@ def test_ticks_with_an_older_coordinators_mark_prove_nothing() -> None:
     ahead = Tick(group="g", published=Mark(1, 10_000))
     for ms in range(2_000, 100_000, 2_000):
         alive = [beat("W1", digest, epoch=2), *(beat(m, 0, epoch=2) for m in ("W2", "W3", "W4"))]
-        records = story.at(ms).told(*alive, ahead)
+        records = story.at(ms).records(*alive, ahead)
         assert "FENCED_MEMBER_EPOCH" not in records.values()
 
 
@@ -145,7 +145,7 @@ def test_a_fenced_member_is_not_removed_before_it_could_read() -> None:
     """A coordinator ten minutes behind fences a member, and does not remove it too early."""
     story = owing()
     story.at(200).take(report("W1", 2, *ALL))  # keeps what it should give up, which is no crime
-    assert story.at(300).told(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
+    assert story.at(300).records(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
     records = beats(story, 2_000, 600_000)
     assert "gone" not in records.values()
     assert [member.id for member in story.group.roster] == ["W1", "W2"]
@@ -155,14 +155,14 @@ def test_a_lost_checkpoint_starts_the_time_again() -> None:
     """After a recovery, the time of an earlier demand starts again with the question."""
     story = owing()
     story.group, story.epoch = Group.recover(story.group.snapshot()), 2
-    asked = story.at(500_000).told(tick())
+    asked = story.at(500_000).records(tick())
     assert asked == {"W1": "0_0 0_1 | - | - @1 report", "W2": "- | - | - @2 report"}
     story.at(501_000).take(report("W1", 2, *ALL, releasing=ALL[2:]), report("W2", 1, epoch=2))
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     assert "FENCED_MEMBER_EPOCH" not in beats(story, 502_000, 506_000).values()
     story.at(506_000).take(tick())
     assert "FENCED_MEMBER_EPOCH" not in beats(story, 508_000, 516_000).values()
-    assert story.at(516_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    assert story.at(516_000).records(tick())["W1"] == "FENCED_MEMBER_EPOCH"
 
 
 @pytest.mark.parametrize("returns", [False, True])
@@ -180,7 +180,7 @@ def test_a_lost_checkpoint_fences_members_that_do_not_answer(returns: bool) -> N
     fenced_ms = None
     for ms in range(4_000, 100_000, 2_000):
         alive = beat("W1", Holding(active=TaskSet.of(ALL[:2])).digest()), beat("W2", mute, epoch=2)
-        records = story.at(ms).told(*alive, tick())
+        records = story.at(ms).records(*alive, tick())
         if fenced_ms is None and records.get("W2") == "FENCED_MEMBER_EPOCH":
             fenced_ms = ms
             if returns:

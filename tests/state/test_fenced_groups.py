@@ -54,22 +54,22 @@ def test_ticks_of_this_and_of_earlier_coordinators_are_obeyed_by_none() -> None:
 def test_free_tasks_wait_for_answers_only() -> None:
     """The coordinator acts as soon as its tick is read and all members have answered."""
     story = taken_over(with_w1())
-    assert story.told(FIRST_TICK) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1 report"}
-    records = story.at(300).told(join("W2"))
+    assert story.records(FIRST_TICK) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1 report"}
+    records = story.at(300).records(join("W2"))
     assert records == {"W2": "- | - | - @0"}  # it joined behind the tick
-    records = story.at(400).told(report("W1", 1, *ALL, coordinator_epoch=2))
+    records = story.at(400).records(report("W1", 1, *ALL, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
-    records = story.at(500).told(report("W1", 2, "0_0", "0_1"))
+    records = story.at(500).records(report("W1", 2, "0_0", "0_1"))
     assert records["W2"].startswith("0_2 0_3 | - | - @")
 
 
-def test_who_joined_before_the_tick_is_asked() -> None:
+def test_a_member_that_joined_before_the_tick_is_asked() -> None:
     """The earlier coordinator may have admitted W2. A clock that was set back hides no join."""
     story = taken_over(with_w1())
-    records = story.told(FIRST_TICK, join("W2"))  # in one batch, so their order says nothing
+    records = story.records(FIRST_TICK, join("W2"))  # in one batch, so their order says nothing
     assert records["W2"] == "- | - | - @0 report"
-    assert story.at(300).told(report("W1", 1, *ALL, coordinator_epoch=2)) == {}
-    records = story.at(400).told(report("W2", 1, epoch=0, coordinator_epoch=2))
+    assert story.at(300).records(report("W1", 1, *ALL, coordinator_epoch=2)) == {}
+    records = story.at(400).records(report("W2", 1, epoch=0, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
 
 
@@ -77,10 +77,10 @@ def test_only_its_own_tick_shows_that_the_group_is_its_own() -> None:
     """An answer may stand before the tick in the log: the earlier coordinator may still act."""
     story = taken_over(with_w1())
     story.take(report("W1", 1, *ALL, coordinator_epoch=2))
-    records = story.at(300).told(join("W2"))
+    records = story.at(300).records(join("W2"))
     assert records == {"W2": "- | - | - @0 report"}
     story.at(400).take(FIRST_TICK)
-    records = story.at(500).told(report("W2", 1, epoch=0, coordinator_epoch=2))
+    records = story.at(500).records(report("W2", 1, epoch=0, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
 
 
@@ -90,9 +90,9 @@ def test_a_group_without_members_waits_as_before() -> None:
     story.take(config(FOUR))
     story = taken_over(story)
     story.take(FIRST_TICK)
-    records = story.at(300).told(join("W1"))
+    records = story.at(300).records(join("W1"))
     assert records == {"W1": "- | - | - @0 report"}
-    assert story.at(400).told(report("W1", 1, epoch=0, coordinator_epoch=2)) == {}
+    assert story.at(400).records(report("W1", 1, epoch=0, coordinator_epoch=2)) == {}
 
 
 def test_tokens_stay_above_all_events_until_members_have_answered() -> None:

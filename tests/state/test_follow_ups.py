@@ -102,7 +102,7 @@ def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> No
     story.take(config(FOUR, assignor=before), join("W1"), join("W2"))
     held = story.group.owned.holder.tolist()
     assert sorted(held) == [0, 0, 1, 1]
-    assert story.at(100).told(config(FOUR, assignor=after)) == {}
+    assert story.at(100).records(config(FOUR, assignor=after)) == {}
     assert story.group.assignor == after
     assert (story.group.target.active.tolist(), story.group.owned.holder.tolist()) == (
         held,

@@ -50,8 +50,8 @@ def hear(
     span = (START + from_ms, START + through_ms)
     cover = Cover(*span, tuple(heard(story, *members, **more)))
     story.at(through_ms + 1)
-    told = story.told(Tick(group=GROUP, cover=cover))
-    return told, (story.group.sessions.wake_ms or START) - START
+    lines = story.records(Tick(group=GROUP, cover=cover))
+    return lines, (story.group.sessions.wake_ms or START) - START
 
 
 def apart(step: Step) -> dict[str, bool]:
@@ -86,8 +86,8 @@ def test_members_that_are_heard_stay_and_cost_few_ticks() -> None:
     hear(story, 0, 5_000, "W1", "W2")
     at_ms, ticks = 5_000, 0
     while at_ms < 3_600_000:
-        told, next_ms = hear(story, at_ms, at_ms + 20_250, "W1", "W2")
-        assert told == {}
+        lines, next_ms = hear(story, at_ms, at_ms + 20_250, "W1", "W2")
+        assert lines == {}
         assert next_ms == at_ms + 20_250 + 20_250
         at_ms, ticks = at_ms + 20_250, ticks + 1
     assert ticks == 178
@@ -99,12 +99,12 @@ def test_a_silent_member_expires_when_a_session_is_covered() -> None:
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
     for at_ms in (18_500, 32_000, 45_500):
-        told, next_ms = hear(story, at_ms - 13_500, at_ms, "W1")
-        assert told == {}
+        lines, next_ms = hear(story, at_ms - 13_500, at_ms, "W1")
+        assert lines == {}
     assert next_ms == 50_000
     assert hear(story, 45_500, 49_999, "W1")[0] == {}
-    told, _ = hear(story, 49_999, 50_000, "W1")
-    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2", "W2": "gone"}
+    lines, _ = hear(story, 49_999, 50_000, "W1")
+    assert lines == {"W1": "0_0 0_1 0_2 0_3 | - | - @2", "W2": "gone"}
 
 
 def test_the_age_of_a_heartbeat_counts() -> None:
@@ -124,8 +124,10 @@ def test_time_without_a_cover_expires_no_member() -> None:
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
     for ms in range(10_000, 600_000, 10_000):
-        told = story.at(ms).told(Tick(group=GROUP, cover=Cover(0, 0)), join("W3", incarnation=ms))
-        assert "gone" not in told.values()
+        lines = story.at(ms).records(
+            Tick(group=GROUP, cover=Cover(0, 0)), join("W3", incarnation=ms)
+        )
+        assert "gone" not in lines.values()
     assert story.group.sessions.session_ms == START + 5_000
 
 
@@ -150,7 +152,7 @@ def test_brokers_whose_times_differ_keep_no_member_for_ever() -> None:
         begin = START + from_ms + 900
         cover = Cover(begin, begin + 10_000, tuple(heard(story, "W1")))
         story.at(from_ms + 10_000)
-        story.told(Tick(group=GROUP, cover=cover))
+        story.records(Tick(group=GROUP, cover=cover))
     assert list(story.group.roster.by_id) == ["W1"]
 
 
@@ -158,8 +160,8 @@ def test_a_long_cover_counts_for_half_of_a_session() -> None:
     """The broker was away for an hour and no member could write: none expires at its return."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
-    told, _ = hear(story, 5_000, 3_605_000)
-    assert told == {}
+    lines, _ = hear(story, 5_000, 3_605_000)
+    assert lines == {}
     assert story.group.sessions.session_ms == START + 5_000 + 22_500
 
 
@@ -180,9 +182,9 @@ def test_a_cover_vouches_for_no_time_after_its_tick() -> None:
     hear(story, 0, 5_000, "W1", "W2")
     forged = Cover(START, START + 10**12)
     for ms in range(6_000, 18_000, 500):
-        assert story.at(ms).told(Tick(group=GROUP, cover=forged)) == {}
-    told, _ = hear(story, 5_000, 18_500, "W1", "W2")
-    assert told == {}
+        assert story.at(ms).records(Tick(group=GROUP, cover=forged)) == {}
+    lines, _ = hear(story, 5_000, 18_500, "W1", "W2")
+    assert lines == {}
     assert sorted(story.group.roster.by_id) == ["W1", "W2"]
 
 
@@ -204,10 +206,10 @@ def test_a_lost_record_is_repaired() -> None:
     """W2 shows another digest in two ticks in a row: its record is published again."""
     story = two()
     hear(story, 0, 5_000, "W1", "W2")
-    told, next_ms = hear(story, 5_000, 18_500, "W2", digest=1)
-    assert (told, next_ms) == ({}, 18_501 + 5_000)
-    told, next_ms = hear(story, 18_500, 23_500, "W2", digest=1)
-    assert told == {"W2": "0_1 0_3 | - | - @1 report"}
+    lines, next_ms = hear(story, 5_000, 18_500, "W2", digest=1)
+    assert (lines, next_ms) == ({}, 18_501 + 5_000)
+    lines, next_ms = hear(story, 18_500, 23_500, "W2", digest=1)
+    assert lines == {"W2": "0_1 0_3 | - | - @1 report"}
     assert next_ms == 23_500 + 10_000
 
 
@@ -225,7 +227,7 @@ def test_strangers_are_told_to_join() -> None:
     fresh, old = Heard("X", 1, 1, 5), Heard("Y", 9, 1, 5)
     story.at(10_000)
     cover = Cover(START, START + 10_000, (fresh, old))
-    assert story.told(Tick(group=GROUP, cover=cover)) == {"X": "UNKNOWN_MEMBER_ID"}
+    assert story.records(Tick(group=GROUP, cover=cover)) == {"X": "UNKNOWN_MEMBER_ID"}
 
 
 @pytest.mark.parametrize("instance_id", [None, "I2"], ids=["dynamic", "static"])
@@ -247,9 +249,9 @@ def test_a_process_that_restarts_is_not_blamed_for_its_old_heartbeat(
     story.at(6_000)
     tick = Tick(group=GROUP, cover=Cover(START + 5_000, START + 5_999, tuple(old)))
     again = join("W2", incarnation=2, apart=True, instance_id=instance_id)
-    told = story.told(again, tick)
-    assert "W2" in told
-    assert "FENCED" not in told["W2"]
+    lines = story.records(again, tick)
+    assert "W2" in lines
+    assert "FENCED" not in lines["W2"]
     later, _ = hear(story, 5_999, 7_000, "W1")
     assert "W2" not in later
     assert sorted(story.group.roster.by_id) == ["W1", "W2"]

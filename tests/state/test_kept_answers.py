@@ -77,7 +77,7 @@ def test_a_deferred_answer_is_applied_before_the_events() -> None:
     plugin.calls = 2
     story.at(101).take(leave("W2"))
     assert (story.group.generation, story.group.target.generation) == (3, 2)
-    assert story.at(102).told(tick()) == {}
+    assert story.at(102).records(tick()) == {}
     assert (story.group.target.generation, story.group.target.active.tolist()) == (3, [0, 0, 0, 0])
     assert (story.group.target.moves, plugin.calls) == ((), 3)
 
@@ -135,7 +135,7 @@ def test_a_follow_up_waits_until_the_answer_has_been_carried_out() -> None:
     story.at(1).take(tick())
     plugin.wishes = 1
     story.at(100).take(join("W2"))
-    assert story.at(101).told(tick()) == {"W1": "0_0 0_1 | - | - @1"}
+    assert story.at(101).records(tick()) == {"W1": "0_0 0_1 | - | - @1"}
     for ms in (102, 103):
         story.at(ms).take(tick())
     assert len(plugin.asked) == 2

@@ -82,7 +82,7 @@ def test_it_returns_drained() -> None:
     story = hung()
     (kept,) = story.group.drains
     assert (kept.member, kept.expelled, kept.gone_ms is not None) == ("W2", True, True)
-    records = story.at(8_000).told(join("W2", 2))
+    records = story.at(8_000).records(join("W2", 2))
     assert records["W2"].startswith("- | - | - @")
     settled(story, 8_100)
     assert (held_by(story, "W1"), held_by(story, "W2")) == (4, 0)

@@ -20,7 +20,7 @@ def owing() -> Story:
     """W1 runs six tasks; its record 2 asks it to give three of them to W2."""
     story = Story()
     story.take(config(SIX, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
-    assert story.at(100).told(join("W2"))["W1"] == "0_0 0_1 0_2 | - | - @1"
+    assert story.at(100).records(join("W2"))["W1"] == "0_0 0_1 0_2 | - | - @1"
     return story
 
 
@@ -32,13 +32,13 @@ def held(*active: str, releasing: tuple[str, ...] = ()) -> int:
 def test_each_report_frees_the_tasks_it_lacks() -> None:
     """Each report frees the tasks it lacks; W1 keeps state and epoch until the last one."""
     story = owing()
-    records = story.at(150).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5"))
+    records = story.at(150).records(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5"))
     assert records == {"W2": "0_3 | - | - @2"}
     member = story.group.roster.by_slot[0]
     assert (member.state, member.epoch) == (MemberState.UNREVOKED, 1)
-    records = story.at(200).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
+    records = story.at(200).records(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
     assert records == {"W2": "0_3 0_5 | - | - @2"}
-    records = story.at(6_100).told(report("W1", 2, "0_0", "0_1", "0_2"))
+    records = story.at(6_100).records(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}
     assert [m.state for m in story.group.roster] == [MemberState.STABLE] * 2
     assert [m.epoch for m in story.group.roster] == [2, 2]
@@ -50,7 +50,7 @@ def test_a_heartbeat_after_a_partial_release_agrees() -> None:
     story.at(150).take(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
     digest = held("0_0", "0_1", "0_2", "0_4", releasing=("0_4",))
     for ms in (1_000, 3_000, 5_000):
-        assert story.at(ms).told(beat("W1", digest)) == {}
+        assert story.at(ms).records(beat("W1", digest)) == {}
     assert story.group.sessions.misses[0] == 0
 
 
@@ -62,8 +62,8 @@ def test_partial_releases_do_not_extend_the_timeout() -> None:
     story.at(4_000).take(tick())  # proves that W1 can have read it
     story.at(8_000).take(report("W1", 2, "0_0", "0_1", "0_2", "0_3", "0_4"))
     story.at(13_000).take(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
-    assert "W1" not in story.at(13_999).told(tick())
-    assert story.at(14_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    assert "W1" not in story.at(13_999).records(tick())
+    assert story.at(14_000).records(tick())["W1"] == "FENCED_MEMBER_EPOCH"
     # What it did not release stays its own; what it released is W2's.
     assert story.group.owned.holder.tolist() == [0, 0, 0, 1, 0, 1]
 
@@ -71,7 +71,7 @@ def test_partial_releases_do_not_extend_the_timeout() -> None:
 def test_a_report_from_before_the_demand_frees_nothing() -> None:
     """W1's report on record 1 lacks tasks that it has not started yet: they stay its own."""
     story = owing()
-    records = story.told(report("W1", 1, "0_0", "0_1", "0_2"))
+    records = story.records(report("W1", 1, "0_0", "0_1", "0_2"))
     assert records == {}
     assert story.group.owned.holder.tolist() == [0] * 6
 
@@ -83,7 +83,7 @@ def test_a_member_that_owes_is_granted_nothing_new() -> None:
     story.at(300).take(leave("W2"))  # all tasks are W1's again, which is stopping 0_4
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     assert story.group.owned.holder.tolist() == [0, 0, 0, -1, 0, -1]
-    records = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_2"))
+    records = story.at(400).records(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W1": "0_0 0_1 0_2 0_3 0_4 0_5 | - | - @3"}
 
 
@@ -93,9 +93,9 @@ def test_copies_are_freed_one_by_one() -> None:
     unit = Subtopology("0", 4, stateful=True)
     values = {"assignor": "high-availability"}
     story.take(config(unit, num_standby_replicas=1, **values), join("W1"), join("W2"))
-    assert story.told(config(unit, **values))["W1"] == "0_0 0_2 | - | - @1"
+    assert story.records(config(unit, **values))["W1"] == "0_0 0_2 | - | - @1"
     assert task_of(story.group.owned.copies[Role.STANDBY].going[:2]).tolist() == [0, 1]
-    assert story.told(report("W1", 2, "0_0", "0_2", standby=["0_3"])) == {}
+    assert story.records(report("W1", 2, "0_0", "0_2", standby=["0_3"])) == {}
     going = story.group.owned.copies[Role.STANDBY].going
     assert task_of(going[slot_of(going) == 0]).tolist() == [3]
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
@@ -107,13 +107,13 @@ def test_tasks_that_left_the_table_are_freed_one_by_one() -> None:
     """Two of four tasks are deleted and return: W2 gets the one that W1 has stopped."""
     story = Story()
     story.take(config(Subtopology("0", 4)), join("W1"))
-    assert story.told(config(Subtopology("0", 2)))["W1"] == "0_0 0_1 | - | - @1"
+    assert story.records(config(Subtopology("0", 2)))["W1"] == "0_0 0_1 | - | - @1"
     story.take(report("W1", 2, "0_0", "0_1", "0_2"))
     assert [str(orphan.task) for orphan in story.group.owned.orphans] == ["0_2"]
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
-    records = story.told(config(Subtopology("0", 4)), join("W2"))
+    records = story.records(config(Subtopology("0", 4)), join("W2"))
     assert records["W2"] == "0_3 | - | - @3"
-    assert story.told(report("W1", 2, "0_0", "0_1"))["W2"] == "0_2 0_3 | - | - @3"
+    assert story.records(report("W1", 2, "0_0", "0_1"))["W2"] == "0_2 0_3 | - | - @3"
 
 
 def test_a_task_that_two_members_claim_waits_for_both() -> None:
@@ -121,9 +121,9 @@ def test_a_task_that_two_members_claim_waits_for_both() -> None:
     story = owing()
     claimed = Holding(active=TaskSet.of(["0_3", "0_4"]))
     story.at(150).take(join("W3", holding=claimed))
-    assert story.at(200).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5")) == {}
+    assert story.at(200).records(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5")) == {}
     assert story.group.owned.holder.tolist() == [0, 0, 0, 2, 0, 0]  # 0_3 is W3's to release now
-    assert story.at(250).told(report("W3", 1, "0_4", epoch=0)) == {"W2": "0_3 | - | - @3"}
+    assert story.at(250).records(report("W3", 1, "0_4", epoch=0)) == {"W2": "0_3 | - | - @3"}
 
 
 def test_a_restored_group_continues_a_partial_release() -> None:
@@ -133,7 +133,7 @@ def test_a_restored_group_continues_a_partial_release() -> None:
     again = Group.restore(snapshot(step), story.group.liveness())
     same_group(again, story.group)
     story.group = again
-    records = story.at(200).told(report("W1", 2, "0_0", "0_1", "0_2"))
+    records = story.at(200).records(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}
 
 
@@ -142,13 +142,13 @@ def test_a_recovered_group_continues_a_partial_release() -> None:
     story = owing()
     step = story.at(150).take(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5"))
     story.group, story.epoch = Group.recover(snapshot(step)), 2
-    assert set(story.at(200).told(tick())) == {"W1", "W2"}
+    assert set(story.at(200).records(tick())) == {"W1", "W2"}
     story.at(300).take(report("W2", 2, "0_3", epoch=2, coordinator_epoch=2))
     answer = report("W1", 2, "0_0", "0_1", "0_2", "0_5", coordinator_epoch=2)
     story.at(400).take(answer)
-    assert story.at(15_000).told(tick())["W2"] == "0_3 0_4 | - | - @2"
+    assert story.at(15_000).records(tick())["W2"] == "0_3 0_4 | - | - @2"
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
-    records = story.at(15_100).told(report("W1", 2, "0_0", "0_1", "0_2", coordinator_epoch=2))
+    records = story.at(15_100).records(report("W1", 2, "0_0", "0_1", "0_2", coordinator_epoch=2))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}
 
 

@@ -43,7 +43,7 @@ def test_a_static_member_is_away_for_a_moment_while_it_is_asked() -> None:
     assert story.group.roster.by_slot[1].state is MemberState.UNREVOKED
     lose_checkpoint(story)
     back = join("W2", incarnation=2, instance_id="i")
-    records = story.at(200).told(leave("W2", temporary=True), back)
+    records = story.at(200).records(leave("W2", temporary=True), back)
     assert records["W2"].endswith("report")
     assert 1 in story.group.recovery.asked
     assert story.group.sessions.response_due[1] != 0  # it has a time to answer in
@@ -59,7 +59,7 @@ def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing
     second = join("W2", holding=Holding(active=TaskSet.of(["0_0", "0_1", "0_2"])))
     third = join("W3", holding=Holding(active=TaskSet.of(["0_3", "0_4"])))
     story.take(config(Subtopology("0", 5)), second, third)
-    assert story.at(100).told(join("W1"))["W2"] == "0_0 0_1 | - | - @1"
+    assert story.at(100).records(join("W1"))["W2"] == "0_0 0_1 | - | - @1"
     waits = MemberState.UNRELEASED
     assert [m.state for m in story.group.roster] == [waits, MemberState.UNREVOKED, STABLE]
     lose_checkpoint(story)
@@ -102,7 +102,7 @@ def test_a_shorter_session_is_not_taken_from_the_answer_to_a_question() -> None:
         report("W1", 1, "0_0", "0_1", coordinator_epoch=2),
         report("W2", 1, "0_2", "0_3", coordinator_epoch=2),
     ]
-    records = story.at(200).told(*answers)
+    records = story.at(200).records(*answers)
     assert [m.session_timeout_ms for m in story.group.roster] == [SESSION_MS, SESSION_MS]
     assert set(records) == {"W1", "W2"}  # the timeout comes with a new revision
     assert all(line.endswith("report") for line in records.values())
@@ -119,16 +119,16 @@ def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None
     may have used generations up to 7: one for each event of the log and one for a lost batch.
     """
     story = Story(group=Group.new(GROUP, unverified=True))
-    assert story.told(config(FOUR), join("W1"), join("W2"))["W1"] == "- | - | - @0 report"
+    assert story.records(config(FOUR), join("W1"), join("W2"))["W1"] == "- | - | - @0 report"
     story.at(100).take(report("W2", 0, epoch=0, coordinator_epoch=1))
     kept = Group.restore(story.group.snapshot(), story.group.liveness())
     answer = report("W1", 0, epoch=0, coordinator_epoch=1)
     again = Story(group=kept, epoch=2, offset=story.offset)
     for each in (story, again):
         each.at(200).take(answer)
-    first = story.at(VERIFIED_MS).told(tick())
+    first = story.at(VERIFIED_MS).records(tick())
     assert first == {"W1": "0_0 0_2 | - | - @8", "W2": "0_1 0_3 | - | - @8"}
-    assert again.at(VERIFIED_MS).told(tick()) == first
+    assert again.at(VERIFIED_MS).records(tick()) == first
 
 
 def test_the_unverified_time_of_the_next_coordinator_is_no_longer() -> None:
@@ -159,9 +159,9 @@ def test_a_member_that_returns_during_a_recovery_gets_no_tasks() -> None:
     """A task that waits for W2 may run on W1, which has not answered; W1 keeps it."""
     story = away_while_another_coordinator_gave_its_task_away()
     back = join("W2", incarnation=2, instance_id="i")
-    assert story.at(300).told(back)["W2"].startswith("- | - | -")
+    assert story.at(300).records(back)["W2"].startswith("- | - | -")
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
-    records = story.at(400).told(holds, report("W2", 1, coordinator_epoch=2))
+    records = story.at(400).records(holds, report("W2", 1, coordinator_epoch=2))
     assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]
     assert "0_2" not in records["W2"]
 
@@ -173,7 +173,7 @@ def test_a_member_claims_a_task_that_waits_for_an_absent_member() -> None:
     story.at(300).take(holds)
     assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]
     assert len(story.group.owned.duplicate) == 0
-    records = story.at(400).told(join("W2", incarnation=2, instance_id="i"))
+    records = story.at(400).records(join("W2", incarnation=2, instance_id="i"))
     assert "0_2" not in records["W2"]
 
 

@@ -39,7 +39,7 @@ def test_a_task_moves() -> None:
     """As Kafka's testReconciliationProcess: revoke, acknowledge, grant, and no other records."""
     story = Story()
     # W1 is alone.
-    assert story.told(config(FOUR), join("W1")) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    assert story.records(config(FOUR), join("W1")) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
     # W2 joins: W1 must give two tasks up, W2 gets a record without tasks.
     step = story.at(100).take(join("W2"))
     published = snapshot(step)
@@ -50,9 +50,9 @@ def test_a_task_moves() -> None:
         ("0_3", "W1", "W2"),
     ]
     # A report that W1 wrote before it read the record releases nothing.
-    assert story.at(200).told(report("W1", 1, "0_0", "0_1", "0_2", "0_3")) == {}
+    assert story.at(200).records(report("W1", 1, "0_0", "0_1", "0_2", "0_3")) == {}
     # The release is acknowledged: W2 gets the tasks; W1 needs no record.
-    assert story.at(300).told(report("W1", 2, "0_0", "0_1")) == {"W2": "0_2 0_3 | - | - @2"}
+    assert story.at(300).records(report("W1", 2, "0_0", "0_1")) == {"W2": "0_2 0_3 | - | - @2"}
     assert story.group.state is GroupState.STABLE
 
 
@@ -61,7 +61,7 @@ def test_a_late_report_releases_nothing() -> None:
     story = Story()
     story.take(config(FOUR), join("W1"))
     story.at(100).take(join("W2"))
-    assert story.at(200).told(report("W1", 1)) == {}
+    assert story.at(200).records(report("W1", 1)) == {}
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
 
 
@@ -70,8 +70,8 @@ def test_a_member_falls_silent() -> None:
     story = two_members()
     for ms in range(5_000, 45_000, 5_000):
         story.at(ms).take(beat("W1", digest("0_0", "0_1")))
-    assert story.at(44_999).told(beat("W1", digest("0_0", "0_1"))) == {}
-    records = story.at(45_000).told(tick())
+    assert story.at(44_999).records(beat("W1", digest("0_0", "0_1"))) == {}
+    records = story.at(45_000).records(tick())
     assert records == {"W2": "gone", "W1": "0_0 0_1 0_2 0_3 | - | - @2"}
     assert story.group.cause == "W2 expired"
 
@@ -79,7 +79,7 @@ def test_a_member_falls_silent() -> None:
 def test_a_broker_away_expires_no_member() -> None:
     """A jump of the clock by an hour counts for two heartbeat intervals."""
     story = two_members()
-    assert story.at(3_600_000).told(tick()) == {}
+    assert story.at(3_600_000).records(tick()) == {}
     assert [m.id for m in story.group.roster] == ["W1", "W2"]
 
 
@@ -105,16 +105,16 @@ def test_the_wake_up_is_published_lazily() -> None:
 def test_two_heartbeats_that_disagree() -> None:
     """After two wrong digests the record is published again and asks for a report."""
     story = two_members()
-    assert story.at(1_000).told(beat("W1", 7)) == {}
-    assert story.at(2_000).told(beat("W1", 7)) == {"W1": "0_0 0_1 | - | - @1 report"}
-    assert story.at(3_000).told(report("W1", 2, "0_0", "0_1")) == {}
-    assert story.at(4_000).told(beat("W1", digest("0_0", "0_1"))) == {}
+    assert story.at(1_000).records(beat("W1", 7)) == {}
+    assert story.at(2_000).records(beat("W1", 7)) == {"W1": "0_0 0_1 | - | - @1 report"}
+    assert story.at(3_000).records(report("W1", 2, "0_0", "0_1")) == {}
+    assert story.at(4_000).records(beat("W1", digest("0_0", "0_1"))) == {}
 
 
 def test_unknown_members_get_a_fault() -> None:
     """A heartbeat or report of an unknown member is answered UNKNOWN_MEMBER_ID."""
     story = two_members()
-    assert story.at(100).told(beat("W9", 1), report("W8", 1)) == {
+    assert story.at(100).records(beat("W9", 1), report("W8", 1)) == {
         "W9": "UNKNOWN_MEMBER_ID",
         "W8": "UNKNOWN_MEMBER_ID",
     }
@@ -123,22 +123,24 @@ def test_unknown_members_get_a_fault() -> None:
 def test_a_restarted_process_waits_for_the_old_one() -> None:
     """MEMBER_ID_IN_USE while the old session lasts; the process joins after the leave."""
     story = two_members()
-    assert story.at(100).told(join("W1", incarnation=2)) == {"W1": "MEMBER_ID_IN_USE"}
-    records = story.at(200).told(leave("W1"), join("W1", incarnation=2))
+    assert story.at(100).records(join("W1", incarnation=2)) == {"W1": "MEMBER_ID_IN_USE"}
+    records = story.at(200).records(leave("W1"), join("W1", incarnation=2))
     assert records["W1"].startswith("0_")
     # A retry of Kafka's client may store the leave of the old process once more, behind the join.
-    assert story.at(300).told(leave("W1")) == {}
+    assert story.at(300).records(leave("W1")) == {}
     assert "W1" in story.group.roster.by_id
 
 
 def test_claiming_too_much_fences() -> None:
     """A member that reports an ungranted task is fenced, and keeps its tasks until it leaves."""
     story = two_members()
-    assert story.at(100).told(report("W1", 1, "0_0", "0_1", "0_2")) == {"W1": "FENCED_MEMBER_EPOCH"}
+    assert story.at(100).records(report("W1", 1, "0_0", "0_1", "0_2")) == {
+        "W1": "FENCED_MEMBER_EPOCH"
+    }
     assert story.group.owned.holder.tolist() == [0, 0, 1, 1]
     # Its heartbeats no longer count, and W2 gets nothing yet.
-    assert story.at(5_000).told(beat("W1", 0)) == {}
-    records = story.at(6_000).told(leave("W1"))
+    assert story.at(5_000).records(beat("W1", 0)) == {}
+    records = story.at(6_000).records(leave("W1"))
     assert records == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @3"}
 
 
@@ -147,29 +149,29 @@ def test_static_member_returns() -> None:
     story = Story()
     first = has("W1a", "0_0", "0_1", instance_id="i1")
     story.take(config(FOUR), first, has("W2", "0_2", "0_3", instance_id="i2"))
-    assert story.at(100).told(join("W1b", incarnation=9, instance_id="i1")) == {
+    assert story.at(100).records(join("W1b", incarnation=9, instance_id="i1")) == {
         "W1b": "UNRELEASED_INSTANCE_ID"
     }
-    assert story.at(200).told(leave("W1a", temporary=True)) == {}
+    assert story.at(200).records(leave("W1a", temporary=True)) == {}
     generation = story.group.generation
-    records = story.at(300).told(join("W1b", incarnation=9, instance_id="i1"))
+    records = story.at(300).records(join("W1b", incarnation=9, instance_id="i1"))
     assert records == {"W1a": "gone", "W1b": "0_0 0_1 | - | - @1"}
     assert story.group.generation == generation
-    late = story.at(400).told(report("W1b", 1, "0_0", incarnation=1))
+    late = story.at(400).records(report("W1b", 1, "0_0", incarnation=1))
     assert late == {"W1b": "FENCED_INSTANCE_ID"}
 
 
 def test_a_member_that_lost_its_lease_returns() -> None:
     """A dynamic member may leave temporarily too; its tasks wait at most a session."""
     story = two_members()
-    assert story.at(100).told(leave("W1", temporary=True)) == {}
+    assert story.at(100).records(leave("W1", temporary=True)) == {}
     generation = story.group.generation
-    assert story.at(200).told(join("W1", 2)) == {"W1": "0_0 0_1 | - | - @1"}
+    assert story.at(200).records(join("W1", 2)) == {"W1": "0_0 0_1 | - | - @1"}
     assert story.group.generation == generation
     story.at(300).take(leave("W1", 2, temporary=True))
     for ms in range(5_000, 46_000, 5_000):
         story.at(ms).take(beat("W2", digest("0_2", "0_3")))
-    assert story.at(45_300).told(tick())["W1"] == "gone"
+    assert story.at(45_300).records(tick())["W1"] == "gone"
 
 
 def test_a_storm_is_one_generation() -> None:
@@ -184,10 +186,10 @@ def test_tasks_are_added_and_removed() -> None:
     """Holders keep tasks that stay in the table; members release those that left it."""
     story = Story()
     story.take(config(Subtopology("0", 2), Subtopology("1", 2)), join("W1"))
-    records = story.at(100).told(config(Subtopology("1", 3)))
+    records = story.at(100).records(config(Subtopology("1", 3)))
     assert records == {"W1": "1_0 1_1 | - | - @1"}
     assert story.group.cause == "1 task added; 2 tasks removed"
-    records = story.at(200).told(report("W1", 2, "1_0", "1_1"))
+    records = story.at(200).records(report("W1", 2, "1_0", "1_1"))
     assert records == {"W1": "1_0 1_1 1_2 | - | - @2"}
 
 
@@ -256,11 +258,11 @@ def test_a_lost_checkpoint(case: str) -> None:
     story = two_members()
     record = story.group.snapshot()
     story.group, story.epoch = Group.recover(record), 2
-    assert story.at(1_000).told(tick()) == {
+    assert story.at(1_000).records(tick()) == {
         "W1": "0_0 0_1 | - | - @1 report",
         "W2": "0_2 0_3 | - | - @1 report",
     }
-    records = story.at(2_000).told(join("W3", incarnation=3), report("W1", 1, *held))
+    records = story.at(2_000).records(join("W3", incarnation=3), report("W1", 1, *held))
     assert records == {"W3": "- | - | - @0 report"}  # the old coordinator may have let it in
     rest = [task for task in ("0_2", "0_3") if task not in held]
     story.at(3_000).take(report("W2", 1, *rest))
@@ -280,11 +282,11 @@ def test_a_learner_is_promoted_by_its_report() -> None:
     """The owner keeps the task until the learner is ready, then releases it at once."""
     story = Story()
     story.take(config(STATEFUL, assignor="learner"), join("W1"))
-    assert story.at(100).told(join("W2"))["W2"] == "- | - | 0_2 0_3 @2"
-    records = story.at(200).told(report("W2", 1, learner=["0_2", "0_3"], ready=["0_2"], epoch=2))
+    assert story.at(100).records(join("W2"))["W2"] == "- | - | 0_2 0_3 @2"
+    records = story.at(200).records(report("W2", 1, learner=["0_2", "0_3"], ready=["0_2"], epoch=2))
     assert records == {"W1": "0_0 0_1 0_3 | - | - @1"}  # W2 keeps its copy until it may run it
     assert story.group.cause == "learner of 0_2 on W2 ready"
-    records = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_3"))
+    records = story.at(400).records(report("W1", 2, "0_0", "0_1", "0_3"))
     assert records["W2"] == "0_2 | - | 0_3 @3"
 
 
@@ -359,6 +361,6 @@ def test_s3_f11_a_worker_has_read_a_newer_config() -> None:
 def test_a_member_claims_a_task_of_one_that_left_in_the_same_batch() -> None:
     """It was not given the task, so it is fenced; the group goes on."""
     story = two_members()
-    records = story.at(100).told(leave("W2"), report("W1", 1, "0_0", "0_1", "0_2"))
+    records = story.at(100).records(leave("W2"), report("W1", 1, "0_0", "0_1", "0_2"))
     assert records["W1"] == "FENCED_MEMBER_EPOCH"
     assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]

@@ -22,7 +22,7 @@ PAUSE_MS = 250
 def starting() -> Story:
     """A group with four tasks; W1 has joined at 0 ms."""
     story = Story()
-    assert story.told(config(FOUR, **START), join("W1")) == {"W1": "- | - | - @0"}
+    assert story.records(config(FOUR, **START), join("W1")) == {"W1": "- | - | - @0"}
     return story
 
 
@@ -45,19 +45,19 @@ def test_one_worker_alone_starts_soon() -> None:
     assert story.group.state is GroupState.ASSIGNING
     step = story.at(100).take(tick())
     assert step.wake_at_ms == 1_000_000 + PAUSE_MS
-    assert story.at(PAUSE_MS - 1).told(tick()) == {}
-    assert story.at(PAUSE_MS).told(tick()) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    assert story.at(PAUSE_MS - 1).records(tick()) == {}
+    assert story.at(PAUSE_MS).records(tick()) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
 
 
 def test_a_fleet_that_starts_is_one_generation() -> None:
     """Joins that follow each other closely are placed together, a pause after the last."""
     story = starting()
     for number in range(2, 11):
-        records = story.at(200 * (number - 1)).told(join(f"W{number}"))
+        records = story.at(200 * (number - 1)).records(join(f"W{number}"))
         assert records == {f"W{number}": "- | - | - @0"}
     step = story.at(1_900).take(tick())
     assert step.wake_at_ms == 1_000_000 + 1_800 + PAUSE_MS
-    records = story.at(1_800 + PAUSE_MS).told(tick())
+    records = story.at(1_800 + PAUSE_MS).records(tick())
     assert len(records) == 4  # the others get no record: there are four tasks
     assert story.group.generation == 1
     assert story.group.cause.endswith("; 4 tasks added; W1, W10 and 8 more joined")
@@ -67,7 +67,7 @@ def test_the_delay_bounds_the_wait_for_joins() -> None:
     """The delay after the first join the group is placed; later members join a working group."""
     story = starting()
     for ms in range(100, 3_000, 100):
-        assert story.at(ms).told(join(f"W{ms}")) == {f"W{ms}": "- | - | - @0"}
+        assert story.at(ms).records(join(f"W{ms}")) == {f"W{ms}": "- | - | - @0"}
     story.at(3_000).take(tick())
     assert (story.group.state, len(story.group.roster)) == (GroupState.STABLE, 30)
     story.at(3_050).take(join("W0"))
@@ -102,11 +102,11 @@ def test_all_workers_restarted(together: bool) -> None:
         story.at(9_000).take(*gone)
         assert story.group.state is GroupState.EMPTY
         gone = []
-    records = story.at(9_100).told(*gone, join("W1", 2))
+    records = story.at(9_100).records(*gone, join("W1", 2))
     assert records["W1"].startswith("- | - | -")
-    assert story.at(9_200).told(join("W2", 2))["W2"].startswith("- | - | -")
-    assert story.at(9_449).told(tick()) == {}
-    records = story.at(9_450).told(tick())
+    assert story.at(9_200).records(join("W2", 2))["W2"].startswith("- | - | -")
+    assert story.at(9_449).records(tick()) == {}
+    records = story.at(9_450).records(tick())
     assert {name: said[:8] for name, said in records.items()} == {
         "W1": "0_0 0_2 ",
         "W2": "0_1 0_3 ",
@@ -116,7 +116,7 @@ def test_all_workers_restarted(together: bool) -> None:
 def test_a_join_to_a_working_group_does_not_wait() -> None:
     """A member that joins a working group is placed in the same batch."""
     story = running()
-    assert story.at(9_000).told(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
+    assert story.at(9_000).records(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
 
 
 def test_a_returning_static_member_does_not_wait() -> None:
@@ -125,7 +125,7 @@ def test_a_returning_static_member_does_not_wait() -> None:
     story.take(config(FOUR, **START), join("W1", instance_id="i1"))
     story.at(PAUSE_MS).take(tick())
     story.at(5_000).take(leave("W1", temporary=True))
-    records = story.at(7_000).told(join("W9", 2, instance_id="i1"))
+    records = story.at(7_000).records(join("W9", 2, instance_id="i1"))
     assert records["W9"] == "0_0 0_1 0_2 0_3 | - | - @1"
 
 
@@ -134,14 +134,14 @@ def test_tasks_that_come_late_do_not_wait() -> None:
     story = Story()
     story.take(config(**START), join("W1"), join("W2"))
     story.at(59_000).take(tick())
-    records = story.at(60_000).told(config(FOUR, **START))
+    records = story.at(60_000).records(config(FOUR, **START))
     assert records == {"W1": "0_0 0_2 | - | - @1", "W2": "0_1 0_3 | - | - @1"}
 
 
 def test_a_delay_set_to_zero_ends_the_wait() -> None:
     """An operator sets the delay to 0 while a fleet starts: it is placed at once."""
     story = starting()
-    records = story.at(100).told(config(FOUR, initial_rebalance_delay_ms=0))
+    records = story.at(100).records(config(FOUR, initial_rebalance_delay_ms=0))
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
 
 
@@ -152,8 +152,8 @@ def test_a_start_goes_on_after_a_restart_of_the_coordinator() -> None:
     again = Group.restore(snapshot(step), story.group.liveness())
     same_group(again, story.group)
     story.group = again
-    assert story.at(100).told(join("W2")) == {"W2": "- | - | - @0"}
-    assert len(story.at(100 + PAUSE_MS).told(tick())) == 2
+    assert story.at(100).records(join("W2")) == {"W2": "- | - | - @0"}
+    assert len(story.at(100 + PAUSE_MS).records(tick())) == 2
 
 
 def test_a_plug_in_is_asked_when_joining_has_paused() -> None:
@@ -162,9 +162,9 @@ def test_a_plug_in_is_asked_when_joining_has_paused() -> None:
     story = Story()
     story.take(config(FOUR, assignor=plug_in, **START), join("W1"))
     story.at(100).take(join("W2"))
-    assert story.at(349).told(tick()) == {}
-    assert story.at(350).told(tick()) == {}
-    records = story.at(360).told(tick())
+    assert story.at(349).records(tick()) == {}
+    assert story.at(350).records(tick()) == {}
+    records = story.at(360).records(tick())
     assert records["W1"] == "0_0 0_1 0_2 0_3 | - | - @1"
 
 
@@ -173,11 +173,11 @@ def test_generations_keep_their_distance() -> None:
     story = Story()
     story.take(config(FOUR, assignment_interval_ms=5_000), join("W1"))
     placed = story.group.generation
-    assert story.at(1_000).told(join("W2")) == {"W2": "- | - | - @1"}
+    assert story.at(1_000).records(join("W2")) == {"W2": "- | - | - @1"}
     story.at(2_000).take(join("W3"))
     assert (story.group.state, story.group.generation) == (GroupState.ASSIGNING, placed + 1)
-    assert story.at(4_999).told(tick()) == {}
-    records = story.at(5_000).told(tick())
+    assert story.at(4_999).records(tick()) == {}
+    records = story.at(5_000).records(tick())
     assert records["W1"] == "0_0 0_1 | - | - @1"
-    records = story.at(5_100).told(report("W1", 2, "0_0", "0_1"))
+    records = story.at(5_100).records(report("W1", 2, "0_0", "0_1"))
     assert records == {"W2": "0_3 | - | - @2", "W3": "0_2 | - | - @2"}

@@ -22,23 +22,23 @@ def unverified() -> Story:
     return Story(group=Group.new(GroupId("g"), unverified=True), epoch=2)
 
 
-def test_who_joins_an_unknown_group_is_asked_first() -> None:
+def test_a_member_that_joins_an_unknown_group_is_asked_first() -> None:
     """An earlier coordinator granted all tasks to W1; W2 gets its share when W1 releases it.
 
     Without the question both would own tasks. The generation is none that the earlier coordinator
     may have used: one for its lost batch, and one for each of six events.
     """
     story = unverified()
-    records = story.told(config(FOUR), join("W1"), join("W2"))
+    records = story.records(config(FOUR), join("W1"), join("W2"))
     assert records == {"W1": "- | - | - @0 report", "W2": "- | - | - @0 report"}
     everything = ("0_0", "0_1", "0_2", "0_3")
-    assert story.at(100).told(report("W2", 1, epoch=0, coordinator_epoch=2)) == {}
-    assert story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2)) == {}
-    records = story.at(VERIFIED_MS).told(tick())
+    assert story.at(100).records(report("W2", 1, epoch=0, coordinator_epoch=2)) == {}
+    assert story.at(200).records(report("W1", 1, *everything, coordinator_epoch=2)) == {}
+    records = story.at(VERIFIED_MS).records(tick())
     assert records == {"W1": "0_0 0_1 | - | - @1"}
     assert story.group.generation == 8
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
-    records = story.at(VERIFIED_MS + 100).told(report("W1", 2, "0_0", "0_1"))
+    records = story.at(VERIFIED_MS + 100).records(report("W1", 2, "0_0", "0_1"))
     assert records["W2"] == "0_2 0_3 | - | - @8"
 
 
@@ -54,10 +54,10 @@ def test_a_free_task_waits_until_an_earlier_coordinator_must_have_stopped() -> N
     assert story.group.state is GroupState.ASSIGNING
     assert story.group.cause.endswith(WAITS)
     assert step.wake_at_ms == story.now_ms + 2 * BEAT_MS
-    assert story.at(200).told(join("W2")) == {"W2": "- | - | - @0 report"}
+    assert story.at(200).records(join("W2")) == {"W2": "- | - | - @0 report"}
     everything = ("0_0", "0_1", "0_2", "0_3")
-    assert story.at(VERIFIED_MS).told(tick()) == {}  # W2 has not answered
-    records = story.at(VERIFIED_MS + 1).told(report("W2", 1, *everything, coordinator_epoch=2))
+    assert story.at(VERIFIED_MS).records(tick()) == {}  # W2 has not answered
+    records = story.at(VERIFIED_MS + 1).records(report("W2", 1, *everything, coordinator_epoch=2))
     assert records == {"W2": "0_0 0_1 | - | - @1"}
     assert WAITS not in story.group.cause
 
@@ -66,11 +66,11 @@ def test_an_older_report_is_not_an_answer() -> None:
     """A report from before the question, read again, is not an answer."""
     story = unverified()
     story.take(config(FOUR), join("W1"))
-    assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
+    assert story.at(100).records(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
     assert story.group.recovery.asked == frozenset({0})
     story.at(200).take(report("W1", 1, "0_0", coordinator_epoch=2))
     assert story.group.recovery.asked == frozenset()
-    records = story.at(VERIFIED_MS).told(tick())
+    records = story.at(VERIFIED_MS).records(tick())
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @7"}
 
 
@@ -79,12 +79,12 @@ def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> N
     story = unverified()
     story.take(config(FOUR))
     story.at(1_000).take(Tick(group=GroupId("g"), published=Mark(1, 10_000)))  # another's
-    assert story.at(30_000).told(join("W1"))["W1"].endswith("report")
+    assert story.at(30_000).records(join("W1"))["W1"].endswith("report")
     story.at(30_100).take(report("W1", 1, epoch=0), tick())
     last_ms = 30_100 + 2 * BEAT_MS
-    assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
+    assert story.at(last_ms - 1).records(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
-    assert not story.at(last_ms).told(join("W3"))["W3"].endswith("report")
+    assert not story.at(last_ms).records(join("W3"))["W3"].endswith("report")
     assert story.group.recovery.asked == frozenset()
     assert story.group.state is GroupState.STABLE
 
@@ -102,7 +102,7 @@ def live(story: Story, first_ms: int, end_ms: int) -> dict[str, str]:
     records = {}
     digest = int(story.group.sessions.digest[1])
     for ms in range(first_ms, end_ms, BEAT_MS):
-        records |= story.at(ms).told(beat("W2", digest), tick())
+        records |= story.at(ms).records(beat("W2", digest), tick())
     return records
 
 

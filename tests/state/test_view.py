@@ -136,12 +136,12 @@ def test_what_an_assignor_answers_is_carried_out() -> None:
     }
     story, noting = noted({}, moved, {**moved, "again": False})
     story.take(config(Subtopology("0", 3, stateful=True), session_timeout_ms=600_000), join("A"))
-    records = story.at(100).told(join("B"))
+    records = story.at(100).records(join("B"))
     assert records == {"A": "0_1 0_2 | - | - @1", "B": "- | 0_1 | 0_2 @2"}
     assert story.group.target.destination.tolist() == [1, 0, 1]
     assert "mind the gap" in story.group.cause
     assert len(noting.views) == 2
-    freed = story.at(200).told(report("A", 2, T1, T2))
+    freed = story.at(200).records(report("A", 2, T1, T2))
     assert freed["B"].startswith("0_0 | ")
     assert (len(noting.views), noting.views[-1].memory) == (3, {"round": 1})
 

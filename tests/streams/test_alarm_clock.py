@@ -78,10 +78,10 @@ def test_an_unanswered_tick_is_repeated_ever_more_rarely() -> None:
         max_size=30,
     )
 )
-def test_never_early_never_forgotten(
+def test_every_wake_up_is_due_at_its_time(
     notes: list[tuple[Sleeper, int | None, int]],
 ) -> None:
-    """Against a plain dictionary: what is due is due there too, and in the end all are woken."""
+    """The schedule agrees with a plain dictionary, and in the end every group is woken."""
     schedule, plain, now = Schedule(), dict[Sleeper, int](), 0
     for sleeper, at_ms, pause in notes:
         schedule.note(sleeper, at_ms)
@@ -164,8 +164,8 @@ class PatientConsumer:
     def consume(self, count: int, timeout_s: float) -> list[Consumed]:
         """Return the waiting records; with a timeout librdkafka would wait for it to end."""
         assert timeout_s == 0, "waits although there is something to take in"
-        found, self._waiting = self._waiting[:count], self._waiting[count:]
-        return found
+        messages, self._waiting = self._waiting[:count], self._waiting[count:]
+        return messages
 
 
 def test_a_wake_up_is_taken_in_when_it_is_published() -> None:

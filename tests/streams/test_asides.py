@@ -38,15 +38,15 @@ def asides() -> Iterator[Asides]:
 
 def answered(asides: Asides, asked: Question, work: Callable[[], Outcome]) -> Outcome | str:
     """Ask until there is an answer."""
-    found: list[Outcome | str] = []
+    outcomes: list[Outcome | str] = []
 
     def look() -> bool:
         outcome = asides.ask(asked, work)
-        found.extend([] if outcome is None else [outcome])
-        return bool(found)
+        outcomes.extend([] if outcome is None else [outcome])
+        return bool(outcomes)
 
     until(look, "the placement is there", timeout_s=60)
-    return found[0]
+    return outcomes[0]
 
 
 def blocked() -> Outcome:
@@ -66,15 +66,15 @@ def test_the_first_question_does_not_wait(asides: Asides) -> None:
 
 def test_the_error_says_how_a_child_ended(asides: Asides) -> None:
     """A placement that ends its process, or takes too much CPU time, ends in words."""
-    told = answered(asides, question("g"), lambda: os._exit(3))
-    assert told == "it ended its process with exit code 3"
+    outcome = answered(asides, question("g"), lambda: os._exit(3))
+    assert outcome == "it ended its process with exit code 3"
 
     def forever() -> Outcome:
         while True:
             pass
 
-    told = answered(Asides(cpu_s=0.1), question("g"), forever)
-    assert told == "it took more than 0 s of CPU time"
+    outcome = answered(Asides(cpu_s=0.1), question("g"), forever)
+    assert outcome == "it took more than 0 s of CPU time"
 
 
 def test_few_run_at_a_time_in_the_order_of_questions(asides: Asides) -> None:

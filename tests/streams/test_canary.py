@@ -45,31 +45,31 @@ def answered(*entries: bytes, interval_ms: int = INTERVAL_MS) -> list[Record]:
 def test_one_answer_for_all_ticks_of_a_batch() -> None:
     """One answer gives the epoch, the oldest tick's time and the time of the next tick."""
     ticks = [packed(Tick(group=GROUP), at_ms, n) for n, at_ms in enumerate((3_000, 1_000, 2_000))]
-    (told,) = answered(*ticks)
-    assert told == WakeUp(group=GROUP, at_ms=13_000, published=Mark(EPOCH, 1_000))
+    (wake_up,) = answered(*ticks)
+    assert wake_up == WakeUp(group=GROUP, at_ms=13_000, published=Mark(EPOCH, 1_000))
     assert not processor._cache
 
 
 def test_a_job_without_a_canary_takes_it_back() -> None:
     """A job without a canary answers a tick with a tombstone, so that no tick follows."""
-    (told,) = answered(packed(Tick(group=GROUP), 1_000), interval_ms=0)
-    assert told == WakeUp(group=GROUP, at_ms=None)
+    (wake_up,) = answered(packed(Tick(group=GROUP), 1_000), interval_ms=0)
+    assert wake_up == WakeUp(group=GROUP, at_ms=None)
 
 
 def test_no_member_joins_the_canary() -> None:
     """Any other event of the canary group becomes a dead letter, also beside a tick."""
     join = Join(group=GROUP, member=MemberId("m"), incarnation=1)
-    told = answered(packed(join, 1_000), packed(Tick(group=GROUP), 2_000, 1))
-    (letter,) = of_kind(told, Rejected)
+    records = answered(packed(join, 1_000), packed(Tick(group=GROUP), 2_000, 1))
+    (letter,) = of_kind(records, Rejected)
     assert "choose another name" in letter.message
-    assert len(of_kind(told, WakeUp)) == 1
+    assert len(of_kind(records, WakeUp)) == 1
 
 
 def test_a_tick_needs_no_signature() -> None:
     """Rows may have room for a signature; the canary's tick needs none."""
     entries = [packed(Tick(group=GROUP), 5, signature=sign) for sign in (b"", SIGNATURE.encode())]
-    told = canary_answer.answer(entries, INPUT, EPOCH, INTERVAL_MS, signed=True)
-    assert (len(told.records), told.letters) == (1, [])
+    answer = canary_answer.answer(entries, INPUT, EPOCH, INTERVAL_MS, signed=True)
+    assert (len(answer.records), answer.letters) == (1, [])
 
 
 def wake_up(epoch: int, since_ms: int) -> WakeUp:
@@ -115,7 +115,7 @@ def test_the_interval_is_a_setting() -> None:
     """The interval is 10 s by default, 0 for never, or at least 500 ms."""
     assert job_config(checkpoint="/c").canary_ms == 10_000
     for text, expected in (("0", 0), ("500", 500)):
-        told = job_config(checkpoint="/c", conf=[f"muster.canary.interval.ms={text}"])
-        assert told.canary_ms == expected
+        job = job_config(checkpoint="/c", conf=[f"muster.canary.interval.ms={text}"])
+        assert job.canary_ms == expected
     with pytest.raises(ConfigError, match="0 \\(never\\)"):
         job_config(checkpoint="/c", conf=["muster.canary.interval.ms=499"])

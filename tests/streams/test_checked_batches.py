@@ -70,13 +70,13 @@ def test_a_broken_law_leaves_the_group_as_it_was(
     """A broken invariant makes the event a dead letter; the group keeps its state and continues."""
     with monkeypatch.context() as broken:
         broken.setattr(group_batch, "advance", corrupting)
-        found = take(stored, 2, join("n"), 1.0)
-    (letter,) = letters(found)
+        records = take(stored, 2, join("n"), 1.0)
+    (letter,) = letters(records)
     assert b"law broken: targets follow generations" in letter
     assert b"group g, generation 2 (n joined)" in letter
-    assert [row.topic for row in found.rows] == ["muster.rejected"]
-    assert (found.group, found.stored.snapshot) == (None, stored.snapshot)
-    after = take(found.stored, 3, join("o"), 1.0)
+    assert [row.topic for row in records.rows] == ["muster.rejected"]
+    assert (records.group, records.stored.snapshot) == (None, stored.snapshot)
+    after = take(records.stored, 3, join("o"), 1.0)
     assert letters(after) == []
     assert after.group is not None
     assert [member.id for member in after.group.roster] == ["m", "o"]

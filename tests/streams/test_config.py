@@ -76,26 +76,26 @@ def test_every_setting_has_a_field() -> None:
 
 def test_session_of_a_posix_checkpoint() -> None:
     """A local checkpoint sets all latency settings; the file system's jar is on the class path."""
-    found = session_settings(job_config(checkpoint="/c", master="local[3]"), JARS)
+    settings = session_settings(job_config(checkpoint="/c", master="local[3]"), JARS)
     for setting in (*ALWAYS, *POSIX):
-        assert found[setting.key] == setting.value
-    assert found["spark.jars"] == "/j/spark-sql-kafka.jar"
-    assert found["spark.driver.extraClassPath"] == str(JARS[1])
-    assert found["spark.sql.shuffle.partitions"] == "1"
-    assert found["spark.master"] == "local[3]"
+        assert settings[setting.key] == setting.value
+    assert settings["spark.jars"] == "/j/spark-sql-kafka.jar"
+    assert settings["spark.driver.extraClassPath"] == str(JARS[1])
+    assert settings["spark.sql.shuffle.partitions"] == "1"
+    assert settings["spark.master"] == "local[3]"
 
 
 def test_session_of_an_object_store() -> None:
     """For an object store no file settings are set, and without --master no master is set."""
-    found = session_settings(job_config(checkpoint="s3a://b/c", master=None), JARS)
-    assert not found.keys() & {*(s.key for s in POSIX), "spark.driver.extraClassPath"}
-    assert "spark.master" not in found
+    settings = session_settings(job_config(checkpoint="s3a://b/c", master=None), JARS)
+    assert not settings.keys() & {*(s.key for s in POSIX), "spark.driver.extraClassPath"}
+    assert "spark.master" not in settings
 
 
 def test_the_users_settings_win() -> None:
     """A user's value replaces the default, but class paths and jars are joined."""
     conf = ["spark.sql.shuffle.partitions=7", "spark.jars=/u.jar", "spark.driver.extraClassPath=/x"]
-    found = session_settings(job_config(checkpoint="/c", conf=conf), JARS)
-    assert found["spark.sql.shuffle.partitions"] == "7"
-    assert found["spark.jars"] == "/j/spark-sql-kafka.jar,/u.jar"
-    assert found["spark.driver.extraClassPath"] == f"{JARS[1]}{os.pathsep}/x"
+    settings = session_settings(job_config(checkpoint="/c", conf=conf), JARS)
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert settings["spark.jars"] == "/j/spark-sql-kafka.jar,/u.jar"
+    assert settings["spark.driver.extraClassPath"] == f"{JARS[1]}{os.pathsep}/x"

@@ -84,7 +84,7 @@ def test_what_a_group_is_like() -> None:
     watched = Watched()
     watched.see(orders())
     group = {"group": "orders"}
-    found = {
+    stats = {
         name: watched.value(name, **group)
         for name in (
             "group_generation",
@@ -96,7 +96,7 @@ def test_what_a_group_is_like() -> None:
             "group_unsettled_seconds",
         )
     }
-    assert found == {
+    assert stats == {
         "group_generation": 7,
         "group_members": 2,
         "group_tasks": 5,
@@ -117,9 +117,9 @@ def test_a_generation_that_waits_is_reported_with_its_moves() -> None:
     placed = orders()
     opened = replace(placed, state=GroupState.ASSIGNING, moves=())
     assert watched.see(opened) is None
-    told = watched.see(placed)
-    assert told is not None
-    assert (told.generation, told.moves) == (placed.generation, len(placed.moves))
+    generation = watched.see(placed)
+    assert generation is not None
+    assert (generation.generation, generation.moves) == (placed.generation, len(placed.moves))
     assert placed.moves
     assert watched.value("generations_total", group="orders", cause="joined") == 1
     assert watched.see(placed) is None
@@ -144,7 +144,7 @@ def test_a_generation_is_reported_once() -> None:
     assert moved == {"active": 1, "standby": 1}
 
 
-def test_the_past_counts_nothing() -> None:
+def test_snapshots_of_an_earlier_job_add_no_counts() -> None:
     """A snapshot of an earlier job sets the gauges but adds no generation and no latency."""
     watched = Watched()
     assert watched.see(replace(orders(), coordinator_epoch=2), since_ms=1_000) is None

@@ -69,7 +69,7 @@ def test_a_tick_that_was_not_written_is_repeated() -> None:
     assert heard.cover(A) == Cover(1_000, 4_999, (Heard("W1", 0, 3, 9), Heard("W2", 2, 3, 7)))
 
 
-def test_nothing_read_nothing_vouched_for() -> None:
+def test_a_clock_that_has_read_nothing_sends_no_cover() -> None:
     """Without the topic, or before its first record, a tick has no cover."""
     heard = Heartbeats()
     assert (heard.place(A), heard.cover(A)) == (None, None)
@@ -129,7 +129,7 @@ def test_groups_without_a_wake_up_are_bounded() -> None:
     assert (heard.strangers(10**9), len(heard._groups)) == ([], 0)
 
 
-def test_what_is_no_heartbeat_only_moves_the_time() -> None:
+def test_other_records_only_move_the_time() -> None:
     """Other bytes, and keys that name no group, change nothing but the time that was read."""
     rows = [Row(0, b"a", b"{}", 2_000), Row(0, None, None, 3_000), beat(4_000)._replace(key=b"a|b")]
     heard = listening(*rows)

@@ -50,9 +50,9 @@ origins = st.builds(
 def test_sorting_bytes_sorts_rows(rows: list[tuple[Origin, bytes | None]]) -> None:
     """Packed rows read back whole, and sorted as bytes they are in `Origin.sort_key` order."""
     entries = sorted(pack(origin, value, TOPICS) for origin, value in rows)
-    found = [unpack(entry, TOPICS) for entry in entries]
-    assert [o.sort_key for o, _ in found] == sorted(o.sort_key for o, _ in rows)
-    assert sorted(found, key=repr) == sorted(rows, key=repr)
+    unpacked = [unpack(entry, TOPICS) for entry in entries]
+    assert [o.sort_key for o, _ in unpacked] == sorted(o.sort_key for o, _ in rows)
+    assert sorted(unpacked, key=repr) == sorted(rows, key=repr)
 
 
 def test_events_in_order_among_rubbish() -> None:

@@ -55,8 +55,8 @@ established. Node may not be available.
     json_line = '{{"level":"WARN","msg":"{0}","logger":"NetworkClient"}}\n'
     once += [json_line.format(line.partition("NetworkClient: ")[2].strip()) for line in once]
     times = iter([0.0, *[30.0] * (len(once) - 1), *[61.0] * len(once)])
-    told = [*news([*once, NEWS, *once], clock_s=lambda: next(times))]
-    assert told == [once[0], NEWS, once[0]]
+    passed_on = [*news([*once, NEWS, *once], clock_s=lambda: next(times))]
+    assert passed_on == [once[0], NEWS, once[0]]
 
 
 FAREWELL = """\
@@ -74,19 +74,19 @@ def test_an_idle_worker_that_ends_is_no_news() -> None:
     )
     other = FAREWELL.replace("BrokenPipeError", "ValueError")
     cut = FAREWELL.rpartition("Broken")[0].rpartition("BrokenPipeError")[0]
-    told = "".join(
+    passed_on = "".join(
         news((FAREWELL + NEWS + ours + FAREWELL + other + cut).splitlines(keepends=True))
     )
-    assert told == NEWS + ours + other + cut
+    assert passed_on == NEWS + ours + other + cut
 
 
 def test_what_is_written_into_the_pipe() -> None:
     """Lines from the pipe are passed on, invalid bytes replaced, until `silence` is called."""
     heard: list[str] = []
-    chatter = JvmOutput(heard.append)
-    os.write(chatter.entrance, GREETINGS.encode() + b"\xff odd\n")
-    chatter.shut()
-    chatter.join(30)
+    output = JvmOutput(heard.append)
+    os.write(output.entrance, GREETINGS.encode() + b"\xff odd\n")
+    output.shut()
+    output.join(30)
     assert heard == ["\ufffd odd\n"]
     ending = JvmOutput(heard.append)
     ending.silence()

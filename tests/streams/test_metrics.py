@@ -57,9 +57,9 @@ class Query:
         """The newest report."""
         return self.recentProgress[-1] if self.recentProgress else None
 
-    def report(self, told: object) -> None:
+    def report(self, details: object) -> None:
         """Add the report of a batch."""
-        text = told if isinstance(told, str) else json.dumps(told)
+        text = details if isinstance(details, str) else json.dumps(details)
         done = SimpleNamespace(batchId=self._batches, json=text)
         self.recentProgress = [*self.recentProgress, done][-KEPT:]
         self._batches += 1
@@ -85,11 +85,11 @@ def test_a_report_becomes_values() -> None:
     assert progress.read == {"muster.membership": {0: 5, 1: 9}}
 
 
-@pytest.mark.parametrize("told", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
-def test_no_report_raises(told: str) -> None:
+@pytest.mark.parametrize("details", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
+def test_no_report_raises(details: str) -> None:
     """A report in an unexpected form does not raise."""
     query = Query()
-    query.report(told)
+    query.report(details)
     Progress(Metrics(), health()).look(query)
 
 
@@ -156,8 +156,8 @@ def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
     probe = Health(60, lambda: held[0])
     query, progress = Query(), Progress(Metrics(), probe)
 
-    def report(told: object) -> None:
-        query.report(told)
+    def report(details: object) -> None:
+        query.report(details)
         progress.look(query)
 
     assert probe.ready() == Answer(False, "starting")
@@ -173,7 +173,7 @@ def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
     assert probe.ready().why.startswith("superseded")
 
 
-def test_well_while_it_gets_on() -> None:
+def test_healthy_while_it_makes_progress() -> None:
     """A start is no stall; batches, idleness and a Kafka without answers postpone a stall."""
     probe = health(stall_s=60)
     assert probe.well(1_000_000).fine
@@ -185,7 +185,7 @@ def test_well_while_it_gets_on() -> None:
         assert (probe.well(at_s + 60).fine, probe.well(at_s + 61).fine) == (True, False)
 
 
-def test_not_well_without_its_threads() -> None:
+def test_unhealthy_without_its_threads() -> None:
     """A process whose clock thread has died is not healthy."""
     probe, alive = health(), [True]
     probe.depends_on("clock", lambda: alive[0])
@@ -205,7 +205,7 @@ def get(port: Port, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_who_hangs_up_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_closes_early_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
     """A client that closes its connection early causes no traceback, and the port goes on."""
     metrics, probe = Metrics(), health(stall_s=60)
     asked, hung_up = threading.Event(), threading.Event()

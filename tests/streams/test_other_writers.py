@@ -57,9 +57,9 @@ def members(conf: str, value: bytes) -> list[str] | str:
     operator = GroupProcessor({"muster": 1}, PARTITIONS, INPUT, 600_000, writers)
     entry = pack(Origin("muster.membership", 0, 0, 1_000), value, INPUT)
     rows = TwsTester(operator).test(LANE, [Row(lane=LANE, entry=entry)])
-    found = [decode_record(TopicKind(r.topic.rpartition(".")[2]), r.key, r.value) for r in rows]
-    rejected = [record.message for record in found if isinstance(record, Rejected)]
-    snapshots = [record for record in found if hasattr(record, "members")]
+    records = [decode_record(TopicKind(r.topic.rpartition(".")[2]), r.key, r.value) for r in rows]
+    rejected = [record.message for record in records if isinstance(record, Rejected)]
+    snapshots = [record for record in records if hasattr(record, "members")]
     return rejected[0] if rejected else [m.id for m in snapshots[-1].members]
 
 

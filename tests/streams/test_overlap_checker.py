@@ -24,7 +24,7 @@ def line(at_ns: int, what: str, member: str, task: str = "t_0") -> dict:
 
 def test_one_after_another_is_fine() -> None:
     """A handover without a gap, a restart and the death of an owner are not overlaps."""
-    found = tenures(
+    read_tenures = tenures(
         [
             line(1, "start", "W1"),
             line(5, "stop", "W1"),
@@ -33,12 +33,12 @@ def test_one_after_another_is_fine() -> None:
             line(9, "start", "W1"),
         ]
     )
-    assert [(t.member, t.start_ns, t.stop_ns) for t in found] == [
+    assert [(t.member, t.start_ns, t.stop_ns) for t in read_tenures] == [
         ("W1", 1, 5),
         ("W2", 5, 9),
         ("W1", 9, FOREVER),
     ]
-    assert overlaps(found) == []
+    assert overlaps(read_tenures) == []
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_logs_of_the_worker_command(tmp_path: Path) -> None:
         '{"at_ns": 4999999, "what": "start", "task": "t_0", "member": "W2", "pid": 9, "epoch": 4,'
         ' "generation": 4}\n'
     )
-    found = tenures(lines(tmp_path))
-    assert [(t.member, t.pid, t.epoch, t.start_ns, t.stop_ns) for t in found] == [
+    read_tenures = tenures(lines(tmp_path))
+    assert [(t.member, t.pid, t.epoch, t.start_ns, t.stop_ns) for t in read_tenures] == [
         ("W1", 7, 2, 1_000_000, 5_000_000),
         ("W2", 9, 4, 4_999_999, FOREVER),
     ]
-    assert len(overlaps(found)) == 1
+    assert len(overlaps(read_tenures)) == 1

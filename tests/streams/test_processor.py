@@ -51,26 +51,29 @@ def test_a_snapshot_says_how_old_its_question_was() -> None:
     ]
     operator.written.clear()
     operator.batch(LANE, entries)
-    told = {
+    since_headers = {
         row.topic: [value for name, value in row.headers or () if name == SINCE]
         for row in operator.written
     }
-    assert told["muster.groups"] == [b"4000"]
-    assert [values for topic, values in told.items() if topic != "muster.groups"] == [[], []]
+    assert since_headers["muster.groups"] == [b"4000"]
+    assert [values for topic, values in since_headers.items() if topic != "muster.groups"] == [
+        [],
+        [],
+    ]
 
 
-def test_what_is_read_again_asks_nothing() -> None:
+def test_repeated_events_do_not_count_for_the_header() -> None:
     """A batch that repeats answered events takes its header from the first new event."""
     operator = Operator()
     old = [operator.at(config(), 1_000), operator.at(join("m"), 2_000)]
     new = operator.at(join("n"), 900_000)
-    told = []
+    since_headers = []
     for events in (old, [*old, new]):
         operator.written.clear()
         operator.batch(LANE, [pack(e.origin, codec.encode(e).value, INPUT) for e in events])
         headers = [row.headers for row in operator.written if row.topic == "muster.groups"]
-        told += [value for each in headers for name, value in each or () if name == SINCE]
-    assert told == [b"1000", b"900000"]
+        since_headers += [value for each in headers for name, value in each or () if name == SINCE]
+    assert since_headers == [b"1000", b"900000"]
 
 
 def live(operator: Operator, *, forget: bool = False) -> None:
@@ -112,15 +115,15 @@ def test_memory_of_another_store_is_not_trusted() -> None:
 
 def test_the_order_of_rows_does_not_matter() -> None:
     """A replay by Spark with its rows in another order gives the same records."""
-    told = []
+    answers = []
     for turned in (False, True):
         operator = Operator()
         events = [operator.at(e, 1_000 + i) for i, e in enumerate([config(), join(), join("n")])]
         entries = [pack(e.origin, codec.encode(e).value, INPUT) for e in events]
         operator.batch(LANE, entries[::-1] if turned else entries)
-        told.append(operator.written)
+        answers.append(operator.written)
         processor._cache.clear()
-    assert told[0] == told[1]
+    assert answers[0] == answers[1]
 
 
 def test_prefixes_are_apart() -> None:

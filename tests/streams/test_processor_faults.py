@@ -106,14 +106,14 @@ def released() -> Iterator[None]:
 
 @pytest.mark.usefixtures("released")
 @pytest.mark.parametrize(
-    ("plugin", "told"),
+    ("plugin", "message"),
     [
         ("Raises", "ZeroDivisionError: oops"),
         ("Hangs", "took more than 20 ms"),
         ("Exits", "SystemExit: 3"),
     ],
 )
-def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
+def test_a_plugin_harms_no_group(plugin: str, message: str) -> None:
     """If a plug-in raises, hangs or exits, a dead letter says so and the target stays.
 
     A new member still joins, and the next assignor gives it tasks.
@@ -126,7 +126,7 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
     records = operator.feed(2_001, Tick(group=G))
     (letter,) = of_kind(records, Rejected)
     assert letter.reason == "ASSIGNOR_FAILED"
-    assert told in letter.message
+    assert message in letter.message
     (snapshot,) = of_kind(records, GroupSnapshot)
     assert sorted(member.id for member in snapshot.members) == ["m", "n"]
     given = {r.member: len(r.active) for r in of_kind(records, MemberAssignment)}
@@ -224,8 +224,10 @@ def test_a_group_that_is_not_stored_may_have_had_a_coordinator() -> None:
         (1, "other", False),
     ):
         operator = Operator(unverified_until_ms=2_000)
-        (told,) = of_kind(operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment)
-        assert (told.report, len(told.active)) == (asked, 0 if asked else 4)
+        (assignment,) = of_kind(
+            operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment
+        )
+        assert (assignment.report, len(assignment.active)) == (asked, 0 if asked else 4)
 
 
 def test_a_refused_event_is_in_its_dead_letter() -> None:

@@ -102,8 +102,8 @@ def test_a_group_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert snapshot.quarantine.since_ms == 2_000
     assert snapshot.quarantine.story == "its process was ended by SIGABRT"
     assert ([m.id for m in snapshot.members], snapshot.holder.tolist()) == ([M], [0] * 4)
-    told = [DeadLetter.QUARANTINED] * 2
-    assert [reason for reason, _ in letters(records)] == told
+    reasons = [DeadLetter.QUARANTINED] * 2
+    assert [reason for reason, _ in letters(records)] == reasons
     assert "SIGABRT" in letters(records)[0][1]
     assert [wake.at_ms for wake in of_kind(records, WakeUp)] == [None]
     assert of_kind(records, MemberAssignment) == []
@@ -154,8 +154,10 @@ def test_a_release_takes_up_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Operator()
     known.feed(1_000, config(), join())
     expected = known.feed(2_000, join("n"), join(POISON))
-    told = [r for r in records if isinstance(r, MemberAssignment)]
-    assert told[: len(of_kind(expected, MemberAssignment))] == of_kind(expected, MemberAssignment)
+    assignments = [r for r in records if isinstance(r, MemberAssignment)]
+    assert assignments[: len(of_kind(expected, MemberAssignment))] == of_kind(
+        expected, MemberAssignment
+    )
 
 
 def test_a_release_without_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

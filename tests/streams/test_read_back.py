@@ -63,8 +63,8 @@ def test_the_newest_value_of_a_topic_that_has_grown(
         expected[key] = value
     order = list(range(len(partitions)))
     shuffle.shuffle(order)  # type: ignore[attr-defined]  # `random.Random`
-    found = read_back(partitions, order)
-    assert found == {key: value for key, value in expected.items() if value is not None}
+    newest = read_back(partitions, order)
+    assert newest == {key: value for key, value in expected.items() if value is not None}
 
 
 def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
@@ -75,7 +75,7 @@ def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
         assert read_back(partitions, order) == {key: b"new"}
 
 
-def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
+def test_records_of_a_superseded_coordinator_do_not_count() -> None:
     """A later record with an older generation does not count, except after a tombstone."""
     written = [(b"newer", 12), (b"older", 11)]
     for more, expected in (
@@ -85,9 +85,9 @@ def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
         ([(None, -1), (b"first", 1)], b"first"),
     ):
         values = enumerate([*written, *more])
-        log = [entry(0, n, KEYS[0], value, 1_000 + n, told) for n, (value, told) in values]
-        found = read_back([log], [0])
-        assert found == {KEYS[0]: expected}
+        log = [entry(0, n, KEYS[0], value, 1_000 + n, headers) for n, (value, headers) in values]
+        newest = read_back([log], [0])
+        assert newest == {KEYS[0]: expected}
 
 
 def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
@@ -106,12 +106,12 @@ def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
             place = partition_of(record.key, 4)
             producer.produce(TOPIC, record.value, record.key, place, headers=list(record.headers))
         assert producer.flush(10) == 0
-        found = recovery.recover(clients, ["muster"])
+        recovered = recovery.recover(clients, ["muster"])
         first, second = (
             Signs(clients, ["muster"], job, lambda: True).claim("muster", -1, alone=True)
             for job in ("one", "two")
         )
-    assert [(prefix, s.group, s.generation) for prefix, s in found.snapshots] == [
+    assert [(prefix, s.group, s.generation) for prefix, s in recovered.snapshots] == [
         ("muster", "orders", 8),
         ("muster", "other", 3),
     ]
@@ -134,8 +134,8 @@ def test_reading_begins_behind_what_all_have_taken_in() -> None:
     slow = replace(orders(), through=(("muster.config", 0, 3), (member, 0, 10), (lag, 0, 7)))
     fast = replace(orders(), through=((member, 0, 50),))
     empty = replace(orders(), members=(), through=((member, 0, 5), (member, 1, 60)))
-    found = first_wanted(["muster"], [("muster", each) for each in (slow, fast, empty)])
-    assert found == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
+    offsets = first_wanted(["muster"], [("muster", each) for each in (slow, fast, empty)])
+    assert offsets == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
 
 
 def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:

@@ -38,24 +38,24 @@ def is_config(entry: bytes) -> bool:
 def test_large_rows_beyond_the_share_are_cut() -> None:
     """The oldest large rows are in the share, and every small one."""
     rows = [row(n, 10_000) for n in range(10)] + [row(n, 100) for n in range(20, 30)]
-    found = share.of(rows, 35_000, is_config)
-    assert found.entries == rows[:3] + rows[10:]
-    assert found.beyond == [each[: share.BEGINNING_BYTES] for each in rows[3:10]]
+    shared = share.of(rows, 35_000, is_config)
+    assert shared.entries == rows[:3] + rows[10:]
+    assert shared.beyond == [each[: share.BEGINNING_BYTES] for each in rows[3:10]]
 
 
 def test_the_newest_configs_are_in_the_share() -> None:
     """Each config replaces the one before it, so the newest count, whatever came before."""
     rows = [row(n, 10_000, "config") for n in range(5)]
-    found = share.of(rows, 0, is_config)
-    assert found.entries == rows[-share.LARGE_CONFIGS_MAX :]
+    shared = share.of(rows, 0, is_config)
+    assert shared.entries == rows[-share.LARGE_CONFIGS_MAX :]
 
 
 def test_a_loop_of_small_configs_is_cut() -> None:
     """Each config costs time for every member of the group, however small it is."""
     rows = [row(n, 100, "config") for n in range(100)]
-    found = share.of(reversed(rows), 1_000, is_config)
-    assert found.entries == rows[-share.CONFIGS_MAX :]
-    assert found.beyond == rows[: -share.CONFIGS_MAX]
+    shared = share.of(reversed(rows), 1_000, is_config)
+    assert shared.entries == rows[-share.CONFIGS_MAX :]
+    assert shared.beyond == rows[: -share.CONFIGS_MAX]
 
 
 def test_a_row_larger_than_the_share_is_taken_alone() -> None:
@@ -137,12 +137,12 @@ def test_a_group_is_served_beside_its_flood() -> None:
     """Of forty large rows four are read; the others are letters; the small events count."""
     letter_limits._unreported.clear()
     joins = [join(f"m{number}") for number in range(40)]
-    told = Operator().batch(LANE, written(config(), *joins))
-    late = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]
-    read = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.UNDECODABLE]
+    records = Operator().batch(LANE, written(config(), *joins))
+    late = [r for r in of_kind(records, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]
+    read = [r for r in of_kind(records, Rejected) if r.reason == DeadLetter.UNDECODABLE]
     assert len(read) == 1 + share.BYTES_MIN // 900_000  # the one on the config topic as well
     assert len(late) == letter_limits.GROUP_LETTERS_MAX
     assert all(len(each.value) <= share.BEGINNING_BYTES for each in late)
-    (rest,) = (r for r in of_kind(told, Rejected) if r.reason == DeadLetter.LEFT_OUT)
-    assert f"{41 - len(read) - len(late)} more dead letters" in rest.message
-    assert of_kind(told, GroupSnapshot)[-1].members.__len__() == 40
+    (summary,) = (r for r in of_kind(records, Rejected) if r.reason == DeadLetter.LEFT_OUT)
+    assert f"{41 - len(read) - len(late)} more dead letters" in summary.message
+    assert of_kind(records, GroupSnapshot)[-1].members.__len__() == 40

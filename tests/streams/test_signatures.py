@@ -99,9 +99,9 @@ def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
     signed = opened(*map(row, events))
     assert (signed.events, signed.rejected) == (events, [])
     for by, reason in ((FORGER, "WRONG_SIGNATURE"), (None, "UNSIGNED")):
-        found = opened(*(row(event, by) for event in events))
-        assert found.events == [Refused(group=G, member=M, origin=at(1))]
-        assert [(r.origin, r.reason, r.key, r.value) for r in found.rejected] == [
+        inbox = opened(*(row(event, by) for event in events))
+        assert inbox.events == [Refused(group=G, member=M, origin=at(1))]
+        assert [(r.origin, r.reason, r.key, r.value) for r in inbox.rejected] == [
             (event.origin, reason, b"g", codec.encode(event).value or b"") for event in events
         ]
 
@@ -115,10 +115,10 @@ def test_heartbeats_apart_count_where_no_signature_is_required() -> None:
         [tick],
         [],
     )
-    found = opened(row(tick), row(replace(tick, origin=at(2))))
-    assert found.events == [replace(t, refused=True) for t in (tick, replace(tick, origin=at(2)))]
-    assert {letter.reason for letter in found.rejected} == {"UNSIGNED"}
-    assert found.rejected[0].message.startswith("heartbeats of m, n, o, p, q and 1 more in this")
+    inbox = opened(row(tick), row(replace(tick, origin=at(2))))
+    assert inbox.events == [replace(t, refused=True) for t in (tick, replace(tick, origin=at(2)))]
+    assert {letter.reason for letter in inbox.rejected} == {"UNSIGNED"}
+    assert inbox.rejected[0].message.startswith("heartbeats of m, n, o, p, q and 1 more in this")
 
 
 def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
@@ -156,22 +156,22 @@ def test_a_forgery_alone_makes_no_group() -> None:
 def test_a_flood_of_forgeries_causes_few_dead_letters() -> None:
     """Of a thousand forgeries the first get dead letters; the last letter counts the others."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 1_001)]
-    found = opened(*(row(beat, FORGER) for beat in beats))
-    assert found.events == [Refused(group=G, member=M, origin=at(1))]
-    assert [letter.origin for letter in found.rejected] == [
+    inbox = opened(*(row(beat, FORGER) for beat in beats))
+    assert inbox.events == [Refused(group=G, member=M, origin=at(1))]
+    assert [letter.origin for letter in inbox.rejected] == [
         at(n) for n in range(1, LETTERS_MAX + 1)
     ]
-    assert "980 more events of this batch were refused" in found.rejected[-1].message
-    assert "more" not in found.rejected[0].message
+    assert "980 more events of this batch were refused" in inbox.rejected[-1].message
+    assert "more" not in inbox.rejected[0].message
 
 
 def test_a_refusal_is_reported_again_after_an_event_that_counts() -> None:
     """The group gets the first refusal, and the first one after an accepted event."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 5)]
     by = [FORGER, FORGER, RING, FORGER]
-    found = opened(*(row(beat, keys) for beat, keys in zip(beats, by, strict=True)))
+    inbox = opened(*(row(beat, keys) for beat, keys in zip(beats, by, strict=True)))
     first, last = (Refused(group=G, member=M, origin=at(n)) for n in (1, 4))
-    assert found.events == [first, beats[2], last]
+    assert inbox.events == [first, beats[2], last]
 
 
 def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
@@ -179,8 +179,8 @@ def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
     optional = Keyring(keys=(KEY,))
     bare = Join(group=G, member=M, incarnation=1, origin=at(1))
     forged = Join(group=G, member=N, incarnation=2, origin=at(2))
-    found = opened(row(bare, None), row(forged, FORGER), ring=optional)
-    assert found.events == [bare, Refused(group=G, member=N, origin=at(2))]
+    inbox = opened(row(bare, None), row(forged, FORGER), ring=optional)
+    assert inbox.events == [bare, Refused(group=G, member=N, origin=at(2))]
 
 
 def test_rubbish_is_undecodable_even_when_signed() -> None:
@@ -252,9 +252,9 @@ def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> No
     life.batch(row(Heartbeat(group=G, member=M, epoch=99, digest=1, origin=at(3))))
     life.batch(row(Join(group=G, member=N, incarnation=6, origin=at(4))))
     assert life.holders() == {"m"}
-    found = life.batch(again(joined, 5))
+    records = life.batch(again(joined, 5))
     assert life.holders() == {"m"}
-    assert [(r.reason, r.origin.offset) for r in found.rejected] == [("REPEATED_SIGNATURE", 5)]
+    assert [(r.reason, r.origin.offset) for r in records.rejected] == [("REPEATED_SIGNATURE", 5)]
 
 
 def test_nothing_that_changes_a_group_counts_twice() -> None:
@@ -280,8 +280,8 @@ def test_nothing_that_changes_a_group_counts_twice() -> None:
     life = Life()
     for batch in (1, 2, 3):
         captured = [again(row, 100 * batch + n) for n, row in enumerate(rows)]
-        found = life.batch(*(rows if batch == 1 else ()), *captured)
-        assert found.events == [
+        records = life.batch(*(rows if batch == 1 else ()), *captured)
+        assert records.events == [
             *([*once, *often] if batch == 1 else ()),
             *(
                 replace(e, origin=at(100 * batch + 5 + n, kind))
@@ -290,7 +290,7 @@ def test_nothing_that_changes_a_group_counts_twice() -> None:
                 )
             ),
         ]
-        letters = [(letter.reason, letter.origin.offset) for letter in found.rejected]
+        letters = [(letter.reason, letter.origin.offset) for letter in records.rejected]
         assert letters == [("REPEATED_SIGNATURE", 100 * batch + n) for n in range(5)]
 
 
@@ -336,5 +336,5 @@ def test_a_group_remembers_so_many_signatures() -> None:
     assert all(known.is_first(mark, 1_000 + n) for n, mark in enumerate(made))
     kept = known.to_bytes(0)
     assert len(kept) == 16 * KEPT_MAX
-    found = ReplayGuard(kept)
-    assert [found.is_first(mark, 0) for mark in made[:6]] == [True] * 5 + [False]
+    guard = ReplayGuard(kept)
+    assert [guard.is_first(mark, 0) for mark in made[:6]] == [True] * 5 + [False]

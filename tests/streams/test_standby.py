@@ -79,8 +79,8 @@ def test_a_coordinator_that_has_ended_is_replaced_at_once() -> None:
     assert turn.is_due(0.0)
 
 
-def test_without_a_claim_it_is_at_once_the_turn_of_a_standby() -> None:
-    """But not before Kafka has said that there is none."""
+def test_without_a_claim_a_standby_claims_at_once() -> None:
+    """A standby claims as soon as Kafka has answered that there is no claim."""
     turn = Turn("m", [P], SILENCE_S)
     assert not turn.is_due(0.0)
     turn.looked(P, 1.0)

@@ -91,7 +91,7 @@ def test_new_members_bring_no_credit_of_their_own() -> None:
 def test_lags_and_heartbeats_in_ticks_use_credit_up() -> None:
     """An event costs as much as what it names."""
     lags = tuple(Lag(Task("0", n), 5) for n in range(5_000))
-    told: list[tuple[Event, TopicKind, int]] = [
+    costs: list[tuple[Event, TopicKind, int]] = [
         (LagReport(group=G, member=MemberId("m"), lags=lags), TopicKind.LAG, 5 * 5_000),
         (LagReport(group=G, member=MemberId("m"), lags=lags[:9]), TopicKind.LAG, 250),
         (
@@ -101,7 +101,7 @@ def test_lags_and_heartbeats_in_ticks_use_credit_up() -> None:
         (Join(group=G, member=MemberId("m"), incarnation=1), M, 250),
         (Heartbeat(group=G, member=MemberId("m"), epoch=1, digest=1), M, 0),
     ]
-    for event, kind, cost_us in told:
+    for event, kind, cost_us in costs:
         credit = opened([event], 1_000, Limits(credit=Credit(1_000, (9, 9, 9)))).credit
         assert credit is not None
         assert credit.left_us[(M, TopicKind.CONFIG, TopicKind.LAG).index(kind)] == 9 - cost_us
@@ -112,9 +112,9 @@ def test_each_topic_has_a_credit_of_its_own() -> None:
     limits = Limits(credit=Credit(1_000, (500, 500, 0)))
     report = LagReport(group=G, member=MemberId("m"), lags=(Lag(Task("0", 0), 1),))
     join = Join(group=G, member=MemberId("m"), incarnation=1)
-    found = opened([report, join, config()], 1_000, limits)
-    assert {type(event) for event in found.events} == {Join, GroupConfig}
-    assert [letter.reason for letter in found.rejected] == [DeadLetter.TOO_MUCH_AT_ONCE]
+    inbox = opened([report, join, config()], 1_000, limits)
+    assert {type(event) for event in inbox.events} == {Join, GroupConfig}
+    assert [letter.reason for letter in inbox.rejected] == [DeadLetter.TOO_MUCH_AT_ONCE]
 
 
 def test_of_configs_the_newest_are_taken() -> None:
@@ -122,12 +122,12 @@ def test_of_configs_the_newest_are_taken() -> None:
     units = tuple(Subtopology(f"unit{n}", 1) for n in range(1_000))
     configs: list[Event] = [configured(G, units), config(3), config(5)]
     limits = Limits(members_known=100, credit=Credit(1_000, (0, 10_000, 0)))
-    found = opened(configs, 1_000, limits)
-    assert [letter.origin.offset for letter in found.rejected] == [0]
-    assert [event.tasks[0].size for event in found.events] == [3, 5]  # type: ignore[union-attr]
-    assert found.credit is not None
-    assert found.credit.left_us[1] == 10_000 - 2 * (1_000 + 40 + 75 * 100)
-    gone = opened([GroupDeleted(group=G)], 1_000, Limits(credit=found.credit))
+    inbox = opened(configs, 1_000, limits)
+    assert [letter.origin.offset for letter in inbox.rejected] == [0]
+    assert [event.tasks[0].size for event in inbox.events] == [3, 5]  # type: ignore[union-attr]
+    assert inbox.credit is not None
+    assert inbox.credit.left_us[1] == 10_000 - 2 * (1_000 + 40 + 75 * 100)
+    gone = opened([GroupDeleted(group=G)], 1_000, Limits(credit=inbox.credit))
     assert [letter.reason for letter in gone.rejected] == [DeadLetter.TOO_MUCH_AT_ONCE]
 
 
@@ -146,16 +146,16 @@ def test_large_configs_of_all_groups_share_a_limit() -> None:
     """A batch takes four configs of 8,000 long names, each of another group; small ones go on."""
     operator = Operator()
     names = tuple(Subtopology(f"{n}{'x' * 500}", 1) for n in range(8_000))
-    told = []
+    answers = []
     for number in range(6):
         group = GroupId(f"g{number}")
         units = names if number < 5 else names[:1]
         event = replace(configured(group, units), group=group)
         lane = lane_of("muster", group.encode())
-        told.append(operator.batch(lane, rows([event], 1_000, number)))
-    refused = [letter.reason for records in told for letter in of_kind(records, Rejected)]
+        answers.append(operator.batch(lane, rows([event], 1_000, number)))
+    refused = [letter.reason for records in answers for letter in of_kind(records, Rejected)]
     assert refused == [DeadLetter.TOO_MUCH_AT_ONCE]
-    assert not of_kind(told[5], Rejected)
+    assert not of_kind(answers[5], Rejected)
     operator.processor.init(operator.tester.handle)  # the next batch
     assert not of_kind(operator.batch(lane, rows([event], 2_000, 9)), Rejected)
 
@@ -197,7 +197,7 @@ def test_an_ordinary_batch_changes_no_stored_format() -> None:
 def test_a_replay_refuses_the_same_events() -> None:
     """A process that reads the group from the store refuses what the first one refused."""
     joins = [Join(group=G, member=MemberId(f"m{n}"), incarnation=1) for n in range(WHOLE + 50)]
-    told = []
+    answers = []
     for forgets in (False, True):
         operator = Operator()
         operator.feed(500, config(2))
@@ -206,6 +206,6 @@ def test_a_replay_refuses_the_same_events() -> None:
             processor._cache.clear()
         records = operator.batch(LANE, rows(joins, 1_900, 5_000))
         assert len(of_kind(records, Rejected)) == 21  # twenty, and one that counts the rest
-        told.append([codec.encode(record) for record in records])
+        answers.append([codec.encode(record) for record in records])
         processor._cache.clear()
-    assert told[0] == told[1]
+    assert answers[0] == answers[1]

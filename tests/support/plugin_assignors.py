@@ -31,7 +31,7 @@ class FirstTakesAll(TaskAssignor):
     """Gives all tasks to the first member; records the errors that its callback gets."""
 
     def __init__(self) -> None:
-        self.told: list[AssignmentError] = []
+        self.errors: list[AssignmentError] = []
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Every task is active on the member with the lowest id."""
@@ -46,7 +46,7 @@ class FirstTakesAll(TaskAssignor):
         self, assignment: TaskAssignment | None, state: ApplicationState, error: AssignmentError
     ) -> None:
         """Record the error."""
-        self.told.append(error)
+        self.errors.append(error)
 
 
 class Scripted(FirstTakesAll):

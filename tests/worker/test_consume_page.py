@@ -18,18 +18,18 @@ def test_without_on_lost_a_loss_calls_on_revoked(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
     """It is called with what is lost, and `holds` says no by then, so a guarded commit is none."""
-    told: list[tuple[tuple[str, ...], bool]] = []
+    calls: list[tuple[tuple[str, ...], bool]] = []
     members: list[Worker] = []
 
     def stop(tasks: tuple[Task, ...], _: Assignment) -> None:
-        told.append((tuple(map(str, tasks)), any(members[0].holds(task) for task in tasks)))
+        calls.append((tuple(map(str, tasks)), any(members[0].holds(task) for task in tasks)))
 
     with worker(mock_servers, coordinator, on_revoked=stop) as member:
         members.append(member)
         given(member, coordinator, "0_0")
         coordinator.let_go(member.member_id)
-        until(lambda: told, "it is told")
-        assert told == [(("0_0",), False)]
+        until(lambda: calls, "it is told")
+        assert calls == [(("0_0",), False)]
 
 
 def test_what_a_dead_broker_raises() -> None:

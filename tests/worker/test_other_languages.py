@@ -118,7 +118,7 @@ def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_
         coordinator.assign(join, ["0_0"], standby=["0_1"], learner=["0_2"])
         copies = TaskSet.of(["0_1", "0_2"])
         coordinator.wait_for(Report, lambda r: r.holding.ready == copies)
-        told = len(coordinator.events)
+        events_before = len(coordinator.events)
         coordinator.assign(join, ["0_0", "0_2"], learner=["0_1"], generation=2)
         held = Holding(active=TaskSet.of(["0_0", "0_2"]), learner=TaskSet.of(["0_1"]))
         coordinator.wait_for(Heartbeat, lambda h: h.epoch == 2 and h.digest == held.digest())
@@ -126,7 +126,7 @@ def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_
         run = ("0_1", "active")
         eventually(lambda: (worker.lines()[-1]["task"], worker.lines()[-1]["role"]) == run)
         coordinator.wait_for(Heartbeat, lambda h: h.epoch == 3)
-        assert set(map(type, coordinator.events[told:])) == {Heartbeat}
+        assert set(map(type, coordinator.events[events_before:])) == {Heartbeat}
         assert worker.held() == {"0_0", "0_1", "0_2"}
 
 

@@ -149,8 +149,8 @@ def test_lags_go_with_joins_and_reports() -> None:
     (join,) = sent(talk.give(Begin()))
     assert join.lags == (Lag(Task("0", 0), 4), Lag(Task("0", 1), 9))
     talk.read(learner=["0_1"])
-    (told,) = sent(talk.give(Restored((Lag(Task("0", 1), 2),))))
-    assert told == LagReport(group=GROUP, member=MEMBER, lags=(Lag(Task("0", 1), 2),))
+    (event,) = sent(talk.give(Restored((Lag(Task("0", 1), 2),))))
+    assert event == LagReport(group=GROUP, member=MEMBER, lags=(Lag(Task("0", 1), 2),))
     (report,) = sent(talk.give(Ready(TaskSet.of(["0_1"]))))
     assert report.lags == (Lag(Task("0", 1), 2),)
 
@@ -161,8 +161,8 @@ def test_an_active_does_not_keep_the_lag_of_its_copy() -> None:
     talk.give(Restored((Lag(Task("0", 0), 900),)))
     (report,) = sent(talk.read("0_0", report=True))
     assert report.lags == ()
-    (told,) = sent(talk.give(Restored((Lag(Task("0", 0), 700),))))
-    assert told.lags == (Lag(Task("0", 0), 700),)
+    (event,) = sent(talk.give(Restored((Lag(Task("0", 0), 700),))))
+    assert event.lags == (Lag(Task("0", 0), 700),)
     (report,) = sent(talk.read("0_0", report=True))
     assert report.lags == (Lag(Task("0", 0), 700),)
 

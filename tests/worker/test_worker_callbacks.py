@@ -99,8 +99,8 @@ def test_one_log_line_per_assignment(
         coordinator.wait_for(Report)
         coordinator.assign(join, ["0_0", "0_1"], generation=2)
         eventually(lambda: "assigned 2 active" in caplog.text)
-    told = [line for line in caplog.messages if "assigned" in line or "left" in line]
-    assert [line.partition(": ")[2] for line in told] == [
+    logged = [line for line in caplog.messages if "assigned" in line or "left" in line]
+    assert [line.partition(": ")[2] for line in logged] == [
         "assigned 1 active, 0 standby, 0 learner (no news)",
         "assigned 2 active, 0 standby, 0 learner (no news)",
         "has left the group",

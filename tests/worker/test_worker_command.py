@@ -110,11 +110,11 @@ def test_each_task_is_released_when_its_process_has_stopped(
     assert coordinator.wait_for(Report).holding.ready == TaskSet.of(["0_3"])
     eventually(lambda: len(worker.story()) == 3 and deaf.exists())
     coordinator.assign(join, generation=2)
-    told = len(coordinator.events)
+    events_before = len(coordinator.events)
     slow_one = TaskSet.of(["0_1"])
-    coordinator.wait_for(Report, lambda r: r.holding.active == slow_one, after=told)
+    coordinator.wait_for(Report, lambda r: r.holding.active == slow_one, after=events_before)
     assert coordinator.wait_for(Report, lambda r: len(r.holding) == 0)
-    reports = [e for e in coordinator.events[told:] if isinstance(e, Report)]
+    reports = [e for e in coordinator.events[events_before:] if isinstance(e, Report)]
     assert len(reports) in (2, 3)
     assert all(r.revision == 2 and r.holding.active == r.holding.releasing for r in reports)
     assert [r.holding.active for r in reports[-2:]] == [slow_one, TaskSet()]
@@ -200,8 +200,8 @@ def test_missing_topics_are_logged_once(command, mock_servers: str) -> None:
     worker = command("exec sleep 600", "--topic-prefix", "elsewhere")
     wanted = "no topic elsewhere.assignments; create it with: muster topics create --topic-prefix "
     assert worker.process.stderr is not None
-    told = iter(worker.process.stderr.readline, "")
-    assert any(wanted in line for line in told)
+    stderr_lines = iter(worker.process.stderr.readline, "")
+    assert any(wanted in line for line in stderr_lines)
     worker.process.send_signal(signal.SIGTERM)
-    assert [line for line in told if wanted in line] == []
+    assert [line for line in stderr_lines if wanted in line] == []
     assert worker.process.wait(PATIENCE_S) == 0

@@ -334,7 +334,7 @@ class Follower:
         self._group.ask(_of("LeaveGroupRequest", members=[_of("M", member_id=self._id)]), _ignore)
 
     def kill(self) -> None:
-        """The process ends without a word."""
+        """The process ends without a leave."""
         self.alive, self.owned = False, set()
 
     @property

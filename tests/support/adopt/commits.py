@@ -17,7 +17,7 @@ def commits(address: str, group: str, topic: str) -> dict[int, list[int]]:
     parts = consumer.list_topics(OFFSETS, timeout=30).topics[OFFSETS].partitions
     consumer.assign([TopicPartition(OFFSETS, part, 0) for part in parts])
     names = b"".join(struct.pack(">h", len(n)) + n for n in (group.encode(), topic.encode()))
-    found: dict[int, list[int]] = {}
+    offsets: dict[int, list[int]] = {}
     ends = 0
     while ends < len(parts):
         message = consumer.poll(30)
@@ -30,6 +30,6 @@ def commits(address: str, group: str, topic: str) -> dict[int, list[int]]:
         if value is None or key[:2] not in (b"\0\0", b"\0\1") or not key[2:].startswith(names):
             continue
         (partition,) = struct.unpack(">i", key[-4:])
-        found.setdefault(partition, []).append(*struct.unpack_from(">q", value, 2))
+        offsets.setdefault(partition, []).append(*struct.unpack_from(">q", value, 2))
     consumer.close()
-    return found
+    return offsets

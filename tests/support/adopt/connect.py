@@ -213,16 +213,16 @@ class ConnectCluster:
 
     def places(self) -> dict[str, str]:
         """Connector or task → worker that runs it, as REST says; only those that run."""
-        found: dict[str, str] = {}
+        workers_by_task: dict[str, str] = {}
         there = self.workers[0].get("/connectors?expand=status") or {}
         for name, row in there.items():
             status = row["status"]
             if status["connector"]["state"] == "RUNNING":
-                found[name] = status["connector"]["worker_id"]
+                workers_by_task[name] = status["connector"]["worker_id"]
             for task in status["tasks"]:
                 if task["state"] == "RUNNING":
-                    found[f"{name}-{task['id']}"] = task["worker_id"]
-        return found
+                    workers_by_task[f"{name}-{task['id']}"] = task["worker_id"]
+        return workers_by_task
 
     def stop(self, worker: Worker) -> None:
         """Stop a worker in order."""
@@ -250,8 +250,8 @@ class ConnectCluster:
 
     def rounds(self, since_ms: int) -> set[int]:
         """Kafka's generations that began since then."""
-        found = (JOINED.match(line) for worker in self._all for line in _lines(worker))
-        return {int(each[2]) for each in found if each is not None and int(each[1]) >= since_ms}
+        matches = (JOINED.match(line) for worker in self._all for line in _lines(worker))
+        return {int(each[2]) for each in matches if each is not None and int(each[1]) >= since_ms}
 
     def running(self) -> dict[str, str]:
         """Job → worker that runs it, by the workers' own logs."""
@@ -265,9 +265,9 @@ class ConnectCluster:
 
     def check_alone(self) -> None:
         """No job ran on two workers at once, by the workers' own logs."""
-        found = self.spans()
-        assert found, "the workers log what they start"
-        for job, spans in found.items():
+        all_spans = self.spans()
+        assert all_spans, "the workers log what they start"
+        for job, spans in all_spans.items():
             for one, other in pairwise(sorted(spans)):
                 fine = one.end_ms <= other.begin_ms or one.worker == other.worker
                 assert fine, "\n".join([job, *map(str, sorted(spans))])

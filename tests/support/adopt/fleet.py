@@ -254,16 +254,16 @@ class Fleet:
 
     def read(self) -> defaultdict[int, set[int]]:
         """Offsets that were processed, by partition."""
-        found: defaultdict[int, set[int]] = defaultdict(set)
+        offsets: defaultdict[int, set[int]] = defaultdict(set)
         for each in self._others:
             for words in each.lines():
                 if len(words) == 4 and words[1] == "read":
-                    found[int(words[2].rpartition(":")[2])].add(int(words[3]))
-        return found
+                    offsets[int(words[2].rpartition(":")[2])].add(int(words[3]))
+        return offsets
 
     def tenures(self) -> dict[str, list[Tenure]]:
         """Who had each partition, from when to when."""
-        found: defaultdict[str, list[Tenure]] = defaultdict(list)
+        by_partition: defaultdict[str, list[Tenure]] = defaultdict(list)
         for each in self._others:
             since: dict[str, int] = {}
             for words in each.lines():
@@ -275,12 +275,12 @@ class Fleet:
                 elif word in ("revoked", "lost"):
                     for part in parts:
                         if part in since:
-                            found[part].append(Tenure(each.name, since.pop(part), at, word))
+                            by_partition[part].append(Tenure(each.name, since.pop(part), at, word))
             how = "killed" if each.name in self.killed else "holds"
             end = self.killed.get(each.name, 2**62)
             for part, at in since.items():
-                found[part].append(Tenure(each.name, at, end, how))
-        return found
+                by_partition[part].append(Tenure(each.name, at, end, how))
+        return by_partition
 
     def __enter__(self) -> Self:
         new = NewTopic(self.topic, self.partitions, 1)

@@ -27,7 +27,7 @@ def say(*words: object) -> None:
     print(time.time_ns() // 1_000_000, *words, flush=True)
 
 
-def told(word: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+def printer(word: str) -> Callable[[Consumer, list[TopicPartition]], None]:
     """A callback that prints partitions."""
     return lambda _, parts: say(word, *(f"{p.topic}:{p.partition}" for p in parts))
 
@@ -53,9 +53,9 @@ def main() -> None:
     )
     consumer.subscribe(
         asked["topics"],
-        on_assign=told("assigned"),
-        on_revoke=told("revoked"),
-        on_lost=told("lost"),
+        on_assign=printer("assigned"),
+        on_revoke=printer("revoked"),
+        on_lost=printer("lost"),
     )
     while not stopped.is_set():
         message = consumer.poll(0.1)

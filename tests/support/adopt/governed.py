@@ -225,12 +225,12 @@ class GovernedWorld:
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions; every process sees them."""
         self.topics[topic] = partitions
-        for seat in self.governors:
-            seat.post(AssignableUnits(self.units()))
+        for governor in self.governors:
+            governor.post(AssignableUnits(self.units()))
 
-    def release(self, seat: GovernorProcess) -> None:
+    def release(self, governor: GovernorProcess) -> None:
         """As SIGTERM does."""
-        seat.post(Stop())
+        governor.post(Stop())
 
     def shares(self) -> dict[str, int]:
         """Partitions of each live consumer, by name."""

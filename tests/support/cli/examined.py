@@ -41,12 +41,12 @@ def facts(**changes: object) -> Facts:
     return replace(well, **changes)  # type: ignore[arg-type]
 
 
-def levels(found: Facts) -> dict[tuple[str, str], Level]:
+def levels(facts: Facts) -> dict[tuple[str, str], Level]:
     """(check, subject) → level, of all findings."""
-    return {(f.check, f.subject): f.level for f in doctor_job.look(found, "muster", STUCK_MS)}
+    return {(f.check, f.subject): f.level for f in doctor_job.look(facts, "muster", STUCK_MS)}
 
 
-def told(found: Facts, check: str) -> Finding:
+def first_finding(facts: Facts, check: str) -> Finding:
     """The first finding of a check that is not fine."""
-    findings = doctor_job.look(found, "muster", STUCK_MS)
+    findings = doctor_job.look(facts, "muster", STUCK_MS)
     return next(f for f in findings if f.check == check and f.level is not Level.OK)

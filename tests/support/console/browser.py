@@ -24,8 +24,8 @@ PATIENCE_MS = 30_000
 
 def chromium() -> str | None:
     """The machine's browser: ``MUSTER_CHROMIUM``, or one on the path; None = there is none."""
-    found = (shutil.which(name) for name in NAMES)
-    return os.environ.get("MUSTER_CHROMIUM") or next(filter(None, found), None)
+    paths = (shutil.which(name) for name in NAMES)
+    return os.environ.get("MUSTER_CHROMIUM") or next(filter(None, paths), None)
 
 
 @contextmanager
@@ -79,9 +79,9 @@ def serious(opened: Page) -> list[str]:
     """What axe finds on a page that is serious or critical, with the elements."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(opened).response["violations"]
+    violations = Axe().run(opened).response["violations"]
     return [
         f"{each['id']}: {[node['html'][:120] for node in each['nodes']][:3]}"
-        for each in found
+        for each in violations
         if each["impact"] in ("serious", "critical")
     ]

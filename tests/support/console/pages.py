@@ -33,14 +33,14 @@ def members(opened: Page) -> dict[str, str]:
 
 def moves(opened: Page) -> list[list[str]]:
     """The moves of a plan: task, from → to, reason."""
-    found: list[list[str]] = opened.locator("#plan-answer .move").evaluate_all(
+    rows: list[list[str]] = opened.locator("#plan-answer .move").evaluate_all(
         "all => all.map(move => [...move.querySelectorAll('.move-head > *, .reason')]"
         ".map(part => part.textContent))"
     )
-    return found
+    return rows
 
 
 def delays(opened: Page) -> list[int]:
     """Milliseconds from the publication of each record to the group's page, oldest first."""
-    found: list[int] = opened.evaluate("muster.page.delays")
-    return found
+    delays_ms: list[int] = opened.evaluate("muster.page.delays")
+    return delays_ms

@@ -79,26 +79,26 @@ def scenario(
     }
 
 
-def play(store: Store, told: Mapping[str, Any], *, name: str = "g", shift_ms: int = 0) -> None:
+def play(store: Store, life: Mapping[str, Any], *, name: str = "g", shift_ms: int = 0) -> None:
     """Play a scenario to its end; its records are in the store as ``name``.
 
     Args:
         store: where they go.
-        told: the scenario.
+        life: the scenario.
         name: the group's id.
         shift_ms: added to all times, so that they lie near the present.
     """
-    for record, at_ms in _records(json.dumps(told)):
+    for record, at_ms in _records(json.dumps(life)):
         named = shifted(replace(record, group=GroupId(name)), shift_ms)
         store.take(PREFIX, named, at_ms + shift_ms, encode(named).value or b"")
 
 
 @cache
-def _records(told: str) -> tuple[tuple[GroupSnapshot, int], ...]:
+def _records(life: str) -> tuple[tuple[GroupSnapshot, int], ...]:
     """The records of a scenario (JSON) with their times; many tests play the same one."""
     made: list[tuple[GroupSnapshot, int]] = []
     world = PublishingWorld(publish=lambda record, at_ms, _: made.append((record, at_ms)))
-    world.play(parse_scenario(json.loads(told)))
+    world.play(parse_scenario(json.loads(life)))
     return tuple(made)
 
 

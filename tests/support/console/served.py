@@ -55,11 +55,11 @@ class LiveGroup:
         name: the group's id.
     """
 
-    def __init__(self, store: Store, told: dict[str, Any], name: str = "orders") -> None:
+    def __init__(self, store: Store, life: dict[str, Any], name: str = "orders") -> None:
         self._store = store
-        self._told = told
+        self._told = life
         self._taken = 0
-        self._shift_ms = wall_ms() - BEGINNING_MS - told["until_ms"]
+        self._shift_ms = wall_ms() - BEGINNING_MS - life["until_ms"]
         self.name = name
         self._play()
 

@@ -71,8 +71,8 @@ def _member(number: int) -> MemberId:
 
 
 def _join(number: int, **more: object) -> Join:
-    told = {"group": HOSTILE, "member": _member(number), "incarnation": number + 1, **more}
-    return Join(**told)  # type: ignore[arg-type]  # by name
+    fields = {"group": HOSTILE, "member": _member(number), "incarnation": number + 1, **more}
+    return Join(**fields)  # type: ignore[arg-type]  # by name
 
 
 def config(
@@ -118,9 +118,9 @@ def assignors(_: int) -> Iterator[Raw]:
 
 def lags(count: int) -> Iterator[Raw]:
     """Lags of tasks that do not exist, in a unit with a long name."""
-    told = tuple(Lag(Task("x" * 500, n), 5) for n in range(count))
+    fields = tuple(Lag(Task("x" * 500, n), 5) for n in range(count))
     yield _raw(_join(0))
-    yield _raw(LagReport(group=HOSTILE, member=_member(0), lags=told))
+    yield _raw(LagReport(group=HOSTILE, member=_member(0), lags=fields))
 
 
 def groups(count: int) -> Iterator[Raw]:
@@ -217,10 +217,10 @@ def letters_of_letters(count: int) -> Iterator[Raw]:
     value, key = b"rubbish", HOSTILE.encode()
     for number in range(min(count, 400)):
         origin = Origin("muster.rejected", 0, number, 1)
-        told = Rejected(
+        letter = Rejected(
             origin=origin, reason=DeadLetter.LEFT_OUT, message="m" * 500, key=key, value=value
         )
-        value = codec.encode(told).value or b""
+        value = codec.encode(letter).value or b""
         yield (M, C, L)[number % 3], key, value
 
 
@@ -238,11 +238,11 @@ def forged(_: int) -> Iterator[Raw]:
     victim = {"group": HOSTILE, "member": _member(0)}
     held = Holding(active=_run("0", 8))
     for incarnation in (0, 1, 2, 2**64 - 1):
-        told = {**victim, "incarnation": incarnation}
-        yield _raw(Report(**told, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
-        yield _raw(Join(**told, holding=held))  # type: ignore[arg-type]
-        yield _raw(Leave(**told, temporary=True))  # type: ignore[arg-type]
-        yield _raw(Leave(**told))  # type: ignore[arg-type]
+        fields = {**victim, "incarnation": incarnation}
+        yield _raw(Report(**fields, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
+        yield _raw(Join(**fields, holding=held))  # type: ignore[arg-type]
+        yield _raw(Leave(**fields, temporary=True))  # type: ignore[arg-type]
+        yield _raw(Leave(**fields))  # type: ignore[arg-type]
     yield _raw(Heartbeat(**victim, epoch=2**31 - 1, digest=0))  # type: ignore[arg-type]
     yield _raw(Drain(**victim))  # type: ignore[arg-type]
 
@@ -253,8 +253,8 @@ def capacities(count: int) -> Iterator[Raw]:
     for number in range(count // 10):
         most = 2**31 - 1
         lag = (Lag(Task("0", 0), 2**62),)
-        told = {"capacity": most, "rebalance_timeout_ms": most, "config_offset": most}
-        yield _raw(_join(number, lags=lag, **told))
+        fields = {"capacity": most, "rebalance_timeout_ms": most, "config_offset": most}
+        yield _raw(_join(number, lags=lag, **fields))
 
 
 def of_one_task(count: int) -> Iterator[Raw]:

@@ -175,9 +175,9 @@ class Bits:
 def segment(cursor: Cursor, size: int) -> list[int]:
     """Section 5: the positions of a segment."""
     first = cursor.byte()
-    found = _FORMS[first & 0x7F](cursor, size)
-    assert all(0 <= position < size for position in found)
-    return found if first < 0x80 else sorted(set(range(size)) - set(found))
+    positions = _FORMS[first & 0x7F](cursor, size)
+    assert all(0 <= position < size for position in positions)
+    return positions if first < 0x80 else sorted(set(range(size)) - set(positions))
 
 
 def _nothing(cursor: Cursor, size: int) -> list[int]:
@@ -188,24 +188,24 @@ def _runs(cursor: Cursor, size: int) -> list[int]:
     count, k, m = cursor.varint(), cursor.byte(), cursor.byte()
     bits = Bits(cursor)
     distances, lengths = bits.rice(count, k), bits.rice(count, m)
-    found: list[int] = []
+    positions: list[int] = []
     end = -1
     for distance, length in zip(distances, lengths, strict=True):
         start = end + 1 + distance
         end = start + length + 1
-        found += range(start, end)
-    return found
+        positions += range(start, end)
+    return positions
 
 
 def _gaps(cursor: Cursor, size: int) -> list[int]:
     count, position = cursor.varint(), cursor.varint()
-    found = [position]
+    positions = [position]
     if count > 1:
         base, k = cursor.varint(), cursor.byte()
         for gap in Bits(cursor).rice(count - 1, k):
             position += 1 + base + gap
-            found.append(position)
-    return found
+            positions.append(position)
+    return positions
 
 
 def _triplets(cursor: Cursor, size: int) -> list[int]:
@@ -301,13 +301,13 @@ def _radix(cursor: Cursor, count: int, base: int) -> list[int]:
     )
     words = -(-count // group)
     stream = int.from_bytes(cursor.take(-(-words * bits // 8)), "little")
-    found = []
+    symbols = []
     for word in range(words):
         rest = stream >> word * bits & ((1 << bits) - 1)
         for _ in range(group):
             rest, index = divmod(rest, base)
-            found.append(index)
-    return found[:count]
+            symbols.append(index)
+    return symbols[:count]
 
 
 def _rans(cursor: Cursor, count: int, owners: int) -> list[int]:
@@ -324,19 +324,19 @@ def _rans(cursor: Cursor, count: int, owners: int) -> list[int]:
         frequency[largest] -= min(excess, frequency[largest] // 2)
     owner_of = [owner for owner, f in enumerate(frequency) for _ in range(f)]
     starts = [sum(frequency[:owner]) for owner in range(owners)]
-    found, taken = [], 0
+    symbols, taken = [], 0
     for i in range(count):
         lane = i % lanes
         slot = states[lane] & 0xFFFF
         owner = owner_of[slot]
-        found.append(owner)
+        symbols.append(owner)
         states[lane] = frequency[owner] * (states[lane] >> 16) + slot - starts[owner]
         if states[lane] < 65536:
             states[lane] = states[lane] << 16 | words[taken]
             taken += 1
     assert taken == len(words)
     assert set(states) == {65536}
-    return found
+    return symbols
 
 
 HASHES = {"HmacSHA256": (1, "sha256"), "HmacSHA384": (2, "sha384"), "HmacSHA512": (3, "sha512")}
@@ -373,5 +373,5 @@ def signer(keyring: dict[str, Any], group: str, at_ms: int) -> str | None:
             and any(fnmatchcase(group, pattern) for pattern in patterns)
         )
 
-    found = [(key.get("from_ms", 0), key["id"]) for key in keyring["keys"] if fits(key)]
-    return max(found)[1] if found else None
+    keys = [(key.get("from_ms", 0), key["id"]) for key in keyring["keys"] if fits(key)]
+    return max(keys)[1] if keys else None

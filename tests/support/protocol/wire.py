@@ -196,7 +196,7 @@ sources = st.one_of(
 
 
 @st.composite
-def _found(draw: st.DrawFn) -> TopicsFound:
+def _topics_found(draw: st.DrawFn) -> TopicsFound:
     """What was found: each unit belongs to one source."""
     declared = draw(st.lists(sources, max_size=3, unique=True))
     names = draw(st.lists(_topics, max_size=6, unique=True))
@@ -206,14 +206,14 @@ def _found(draw: st.DrawFn) -> TopicsFound:
         for size in [draw(st.integers(0, 5))]
     ]
     step = max(len(declared), 1)
-    found = tuple(
+    entries = tuple(
         Found(source, tuple(units[i::step]), tuple((u.name, "AAAAAQ") for u in units[i::step]))
         for i, source in enumerate(declared)
     )
-    return TopicsFound(group=draw(texts), found=found, origin=ORIGIN)
+    return TopicsFound(group=draw(texts), found=entries, origin=ORIGIN)
 
 
-found = _found()
+topics_found = _topics_found()
 assignments = st.builds(
     MemberAssignment,
     **_who,

@@ -78,7 +78,7 @@ class Story:
                 self.published = record.published
         return step
 
-    def told(self, *events: Event) -> dict[str, str]:
+    def records(self, *events: Event) -> dict[str, str]:
         """Each member's record: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch.
 
         Of an answer and the tombstone behind it, which takes it back, the answer.
