@@ -282,6 +282,7 @@ class Clock(Loop):
         self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
+        self._ends: dict[tuple[str, int], int] = {}
         self._held: dict[Sleeper, tuple[Mark | None, int, float]] = {}
         self.ticks = 0
 
@@ -395,10 +396,16 @@ class Clock(Loop):
         while not self._closing.is_set():
             try:
                 topics = consumer.list_topics(timeout=5).topics
+                places = [
+                    (t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions
+                ]
+                self._ends = {
+                    place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=5)[1]
+                    for place in places
+                }
             except KafkaException:
                 self._closing.wait(POLL_S_MAX)
                 continue
-            places = [(t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions]
             consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
             return
 
@@ -438,10 +445,19 @@ class Clock(Loop):
                 *(sleeper, record.at_ms, record.published),
                 apart=record.apart,
                 now_ms=self.now_ms(),
-                agreement=record.agreement,
+                agreement=record.agreement if self._is_new(message) else None,
             )
             if record.at_ms is None:
                 self._heartbeats.forget(sleeper)
+
+    def _is_new(self, message: Message) -> bool:
+        """Whether a wake-up was written after this clock began to read.
+
+        An older one may be of a coordinator that is gone. Without its agreement each group gets a
+        tick soon after a start, so a coordinator that cannot read what another version has stored
+        of a group finds that out at once.
+        """
+        return message.offset() >= self._ends.get((message.topic(), message.partition()), 0)
 
     def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
         """Whether a wake-up of the canary answers this clock's coordinator."""

@@ -176,6 +176,16 @@ def test_a_wake_up_is_taken_in_when_it_is_published() -> None:
     assert clock.asleep == 2
 
 
+def test_the_agreement_of_an_earlier_coordinator_does_not_count() -> None:
+    """A clock that starts wakes each group once; what is written from then on may let it wait."""
+    clock = Clock(ClientSettings(), ["muster"])
+    clock._ends["muster.clock", 0] = 1
+    wake_up = WakeUp(group=A.group, at_ms=1, apart=True, agreement=agreeing(2**60, "W1"))
+    for offset, agreement in ((0, None), (1, wake_up.agreement)):
+        clock._note(Consumed("muster.clock", wake_up, offset=offset))  # type: ignore[arg-type]
+        assert clock._schedule._alarms[A].agreement == agreement
+
+
 class Log:
     """A producer whose records wait for `acknowledge`, and a listener that only notes its marks."""
 

@@ -13,10 +13,12 @@ class Consumed:
         topic: its topic.
         record: encoded as its key and value.
         at_ms: broker time of the record, epoch milliseconds.
+        offset: its offset in partition 0.
     """
 
-    def __init__(self, topic: str, record: Record, at_ms: int = 0) -> None:
+    def __init__(self, topic: str, record: Record, at_ms: int = 0, offset: int = 0) -> None:
         self._topic, self._encoded, self._at_ms = topic, codec.encode(record), at_ms
+        self._offset = offset
 
     def error(self) -> None:
         """No error."""
@@ -24,6 +26,14 @@ class Consumed:
     def topic(self) -> str:
         """The topic."""
         return self._topic
+
+    def partition(self) -> int:
+        """The partition."""
+        return 0
+
+    def offset(self) -> int:
+        """The offset."""
+        return self._offset
 
     def key(self) -> bytes:
         """The encoded key."""
