@@ -457,7 +457,8 @@ class Clock(Loop):
         tick soon after a start, so a coordinator that cannot read what another version has stored
         of a group finds that out at once.
         """
-        return message.offset() >= self._ends.get((message.topic(), message.partition()), 0)
+        place = str(message.topic()), int(message.partition() or 0)
+        return int(message.offset() or 0) >= self._ends.get(place, 0)
 
     def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
         """Whether a wake-up of the canary answers this clock's coordinator."""
