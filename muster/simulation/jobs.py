@@ -298,7 +298,7 @@ class Jobs:
         job.late_ms = late_ms
         job.obeys = obeys
         # It reads the claim even if no event comes.
-        self._around.at(job.stops_at, lambda: self._wake(job, 0.0))
+        self._simulation.at(job.stops_at, lambda: self._wake(job, 0.0))
         self.begin()
         assert self.newest is not None
         self.newest.behind_until = now + starts_ms
