@@ -3,8 +3,9 @@
 All figures are of one run, on one broker and one machine:
 
 1. *event → published assignment*: a member joins and leaves repeatedly; the time from the produce
-   call to the record read back. The stateless pass-through (Kafka → Spark → Kafka, no Python) runs
-   at the same time and is probed in turn, so the ratio holds on a noisy machine too.
+   call to the record read back. The stateless pass-through (Kafka → Spark → Kafka, no Python), and
+   with ``--operator`` one through a stateful operator in Python that copies its rows, run at the
+   same time and are probed in turn, so the ratios hold on a noisy machine too.
 2. *join → settled* and *leave → settled* for 10 members and 900 tasks, for muster and for Kafka's
    two cooperative protocols with confluent-kafka consumers, all with default timings.
 
@@ -18,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
@@ -54,13 +56,13 @@ def probe_muster(stage: Stage, events: int) -> list[float]:
     return spent
 
 
-def probe_passthrough(stage: Stage, events: int) -> list[float]:
+def probe_passthrough(stage: Stage, events: int, name: str = "pass-through") -> list[float]:
     """Milliseconds from a record to its copy."""
-    reader = stage.tail("copies")
+    reader = stage.tail(f"{name}-copies")
     spent: list[float] = []
     for _ in range(events):
         began = time.perf_counter()
-        stage.producer.produce("originals", key=b"k", value=b"v" * 60)
+        stage.producer.produce(f"{name}-originals", key=b"k", value=b"v" * 60)
         stage.producer.flush()
         next_message(reader)
         spent.append((time.perf_counter() - began) * 1000)
@@ -114,32 +116,30 @@ def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[fl
     return joins, leaves
 
 
-def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float]]:
+def start_passthrough(stage: Stage, name: str, *words: str) -> None:
+    """Start a job that copies a topic."""
+    source, target = f"{name}-originals", f"{name}-copies"
+    stage.create(NewTopic(source, 2, 1), NewTopic(target, 1, 1))
+    script = str(Path(__file__).with_name("passthrough.py"))
+    stage.run(name, script, stage.address, source, target, str(stage.folder / name), *words)
+
+
+def measure(events: int, rounds: int, warm_up: int, operator: bool) -> dict[str, dict[str, float]]:
     """All measurements, as name → figures."""
     with Stage() as stage:
-        stage.create(NewTopic("originals", 2, 1), NewTopic("copies", 1, 1))
         configure(stage, "probe", 1, QUICK)
         stage.coordinate()
-        stage.run(
-            "passthrough",
-            str(Path(__file__).with_name("passthrough.py")),
-            *(stage.address, "originals", "copies", str(stage.folder / "passthrough")),
+        others = {"pass-through": ()} | (
+            {"operator that copies": ("stateful",)} if operator else {}
         )
-        probe_passthrough(stage, warm_up)
-        probe_muster(stage, warm_up)
-        ours: list[float] = []
-        theirs: list[float] = []
-        while len(ours) < events:
-            ours += probe_muster(stage, 2 * (BLOCK // 2))
-            theirs += probe_passthrough(stage, BLOCK)
-        figures = {
-            "event to assignment, ms": _spread(ours),
-            "pass-through, ms": _spread(theirs),
-        }
-        figures["ratio"] = {
-            name: figures["event to assignment, ms"][name] / figures["pass-through, ms"][name]
-            for name in ("p50", "p99")
-        }
+        for name, words in others.items():
+            start_passthrough(stage, name.replace(" ", "-"), *words)
+        spent = _probed(stage, others, events, warm_up)
+        figures = {f"{name}, ms": _spread(values) for name, values in spent.items()}
+        ours = figures["event to assignment, ms"]
+        for name in others:
+            theirs = figures[f"{name}, ms"]
+            figures[f"ratio to the {name}"] = {q: ours[q] / theirs[q] for q in ("p50", "p99")}
         fleets = {"muster": muster_settle_times(stage, rounds)}
         for name, protocol in PROTOCOLS.items():
             fleets[name] = settle_times(stage.address, protocol, MEMBERS, TASKS, rounds)
@@ -153,6 +153,22 @@ def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float
     return figures
 
 
+def _probed(
+    stage: Stage, others: Sequence[str], events: int, warm_up: int
+) -> dict[str, list[float]]:
+    """Milliseconds of each event, the systems in turn."""
+    probes = {"event to assignment": partial(probe_muster, stage)} | {
+        name: partial(probe_passthrough, stage, name=name.replace(" ", "-")) for name in others
+    }
+    for probe in probes.values():
+        probe(warm_up)
+    spent: dict[str, list[float]] = {name: [] for name in probes}
+    while len(spent["event to assignment"]) < events:
+        for name, probe in probes.items():
+            spent[name] += probe(2 * (BLOCK // 2))
+    return spent
+
+
 def _spread(values: Sequence[float]) -> dict[str, float]:
     return {"p50": quantile(values, 0.5), "p99": quantile(values, 0.99), "count": len(values)}
 
@@ -163,9 +179,12 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=200, help="probes counted (default: 200)")
     parser.add_argument("--warm-up", type=int, default=200, help="probes before (default: 200)")
     parser.add_argument("--rounds", type=int, default=5, help="joins and leaves (default: 5)")
+    parser.add_argument(
+        "--operator", action="store_true", help="also an operator in Python that copies its rows"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    by_setup = measure(args.events, args.rounds, args.warm_up)
+    by_setup = measure(args.events, args.rounds, args.warm_up, args.operator)
     if args.json:
         print(json.dumps(by_setup, indent=1))
         return 0

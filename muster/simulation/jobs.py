@@ -295,6 +295,8 @@ class Jobs:
         job.stops_at = now + notices_ms
         job.late_ms = late_ms
         job.obeys = obeys
+        # It reads the claim even if no event comes.
+        self._around.at(job.stops_at, lambda: self._wake(job, 0.0))
         self.begin()
         assert self.newest is not None
         self.newest.behind_until = now + starts_ms

@@ -18,9 +18,10 @@ from support.worker.fleet import QUICK, Fleet
 from support.worker.machines import Crowd
 
 from muster.cli.main import main
+from muster.kafka.reader import read
 from muster.kafka.settings import client_settings
 from muster.protocol import codec
-from muster.protocol.events import Drain, GroupConfig, Heartbeat, Tick
+from muster.protocol.events import NOWHERE, Drain, Event, GroupConfig, Heartbeat, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, Rejected
 from muster.protocol.settings import parse_settings
@@ -70,6 +71,34 @@ def test_join_leave_crash_and_rejoin(fleet: NewFleet) -> None:
     assert sizes(after) == [6]
     assert after["W1"] > before["W1"]
     group.start("W2")
+    assert sizes(group.settled()) == [3, 3]
+
+
+def test_nothing_is_written_of_a_quiet_fleet_until_a_worker_dies(
+    fleet: NewFleet, kafka: Topics
+) -> None:
+    """A tick every 2.7 s without the agreement; here none in 12 s of heartbeats.
+
+    The tasks of a worker that is killed after that have a new owner, as ever.
+    """
+    group = fleet("quiet")
+    group.configure(6, config={"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"})
+    group.start("W1", "W2", "W3")
+    group.settled()
+
+    def times(kind: TopicKind, event: type[Event]) -> list[int]:
+        rows = read(kafka.clients, kafka.name(kind))
+        mine = [row for row in rows if row.key == b"quiet"]
+        events = (codec.decode(kind, row.key, row.value, NOWHERE) for row in mine)
+        pairs = zip(events, mine, strict=True)
+        return [row.at_ms for each, row in pairs if isinstance(each, event)]
+
+    def since_tick() -> int:
+        newest_ms = max(times(TopicKind.MEMBERSHIP, Tick))
+        return sum(at_ms > newest_ms for at_ms in times(TopicKind.HEARTBEATS, Heartbeat))
+
+    until(lambda: since_tick() >= 36, "12 heartbeats of each, and no tick", story=group.story)
+    group.kill("W2")
     assert sizes(group.settled()) == [3, 3]
 
 
