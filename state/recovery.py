@@ -34,8 +34,10 @@ WAITS = "waits until a coordinator that ran before must have stopped"
 
 def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
     """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
-    named = [e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published]
-    latest = max(named, default=-1)
+    epochs_named = [
+        e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published
+    ]
+    latest = max(epochs_named, default=-1)
     if group.recovery.successor is not None:
         latest = max(latest, group.recovery.successor)
     return latest if latest > coordinator_epoch else None
@@ -43,10 +45,10 @@ def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> 
 
 def begin(draft: Draft) -> None:
     """Ask the members of a group that was read back."""
-    written = draft.recovery.snapshot_epoch
-    if written is not None:
+    snapshot_epoch = draft.recovery.snapshot_epoch
+    if snapshot_epoch is not None:
         draft.recovery.snapshot_epoch = None
-        draft.recovery.is_doubtful = draft.coordinator_epoch > written + 1
+        draft.recovery.is_doubtful = draft.coordinator_epoch > snapshot_epoch + 1
     for slot in draft.recovery.asked:
         draft.ask(slot)
         draft.sessions.demand(slot)
@@ -54,10 +56,10 @@ def begin(draft: Draft) -> None:
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
     """Ask a joining member for a report while the group is unverified."""
-    until = draft.recovery.unverified_until_ms
-    if until is None or slot in draft.recovery.asked:
+    until_ms = draft.recovery.unverified_until_ms
+    if until_ms is None or slot in draft.recovery.asked:
         return
-    if draft.sessions.clock_ms >= until:
+    if draft.sessions.clock_ms >= until_ms:
         draft.recovery.unverified_until_ms = None
         return
     draft.own_asked().add(slot)
