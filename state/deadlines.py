@@ -107,8 +107,8 @@ def prove(draft: Draft, tick: Tick) -> None:
         renew_wake_up(draft)
         return
     if tick.published == draft.sessions.published_mark and draft.sessions.is_apart:
-        # The clock writes such ticks a little early, in company. One has served its wake-up, which
-        # would otherwise stand, and bring a second tick.
+        # The clock may write this tick a little early. Without a new wake-up, the old one would
+        # stay in force and bring a second tick.
         renew_wake_up(draft)
     # The demands of this batch are not published yet.
     counted_before = min(tick.published.taken, draft.group.sessions.taken)
@@ -123,7 +123,7 @@ def prove(draft: Draft, tick: Tick) -> None:
 
 
 def renew_wake_up(draft: Draft) -> None:
-    """Have another wake-up published after this batch."""
+    """Publish another wake-up after this batch."""
     draft.sessions.wake_ms = LONG_AGO
     draft.sessions.agreement = None
 
@@ -165,7 +165,10 @@ def is_releasing(draft: Draft) -> bool:
 
 
 def gate_ms(group: Draft | Group) -> int:
-    """No placement before this time (group clock): assignment interval, delay of a start."""
+    """The group clock's time before which no placement is made.
+
+    The assignment interval and the delay of a starting fleet set it.
+    """
     earliest_ms = 0
     if group.settings.assignment_interval_ms and group.target.generation:
         earliest_ms = group.target.placed_ms + group.settings.assignment_interval_ms

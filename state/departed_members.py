@@ -1,7 +1,8 @@
 """Sources of moves from members that left the placement, with the reason why they left it.
 
 An assignor sees only members it may place on. To it, the task of a member that left, expired, was
-fenced or has drained long enough has no owner. Kept for one batch: a later move has no source.
+fenced or has drained long enough has no owner. The group keeps this for one batch: a later move of
+such a task names no source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Takes in what was found for a group's sources, and puts it into words.
+"""Absorbs the topics that discovery found for a group's sources, and names the changes.
 
-The group's tasks are a function of its newest config and of what was found last: the units of the
-config's list, and those found for sources that it declares (`protocol.sources`).
+The group's tasks are the units that its newest config lists, and the units that were found last for
+the sources that the config declares (`protocol.sources`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LISTED_MAX = 3
 
 
 def absorb(draft: Draft, event: TopicsFound) -> None:
-    """Take in an event; no effect on a group that was deleted or declares no source."""
+    """Absorb found topics; no effect on a group that was deleted or declares no source."""
     if draft.dead:
         return
     tasks = declared(draft.table.units, draft.found)
@@ -26,7 +26,7 @@ def absorb(draft: Draft, event: TopicsFound) -> None:
 
 
 def configured(draft: Draft, event: GroupConfig) -> None:
-    """Take in the tasks and sources of a config; what was found for a source stays."""
+    """Absorb the tasks and sources of a config; topics found for a source are kept."""
     draft.sources = event.sources
     _declare(draft, event.tasks, fitting(event.tasks, event.sources, draft.found))
 

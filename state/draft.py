@@ -87,7 +87,8 @@ class Draft:
         answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
         touched: slots whose expected digest or state may be stale.
-        freed_slots: slots freed in this batch; no other member gets one before the next batch.
+        freed_slots: slots freed in this batch; a new member gets one in the next batch at the
+            earliest.
         replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch.

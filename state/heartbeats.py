@@ -1,12 +1,13 @@
 """Heartbeats: those that the group reads itself, and those that its ticks carry.
 
 A tick carries the newest heartbeat of each member that heartbeats apart, and vouches for a span of
-broker time (`protocol.covers`). The members in it have been heard, and only then the session clock
-moves: so no member expires that wrote a heartbeat in that span.
+broker time (`protocol.covers`). The group absorbs these heartbeats before it moves the session
+clock, so no member that wrote a heartbeat in that span expires.
 
-A member offers to heartbeat apart when it joins. It is told to once a tick has shown that a clock
-listens, within the last two sessions. So a job without the topic, or without the right to read it,
-works as before. A member is never told to stop: until it had read that, it would not be heard.
+A member offers to heartbeat apart when it joins. The coordinator asks it to once a tick has shown,
+within the last two sessions, that a clock listens. So a job without the topic, or without the right
+to read it, gets all heartbeats from `muster.membership`. The coordinator never asks a member to
+stop, because no heartbeat of it would count until the member had read that.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Numbers = NDArray[np.int64]
 
 
 def absorb_cover(draft: Draft, tick: Tick) -> None:
-    """Take in what a tick's clock has heard, and move the session clock by the time it covers."""
+    """Absorb the heartbeats in a tick, and move the session clock by the time its cover spans."""
     if tick.cover is None:
         if draft.sessions.agreement is not None:
-            deadlines.renew_wake_up(draft)  # a clock that hears nothing has written it
+            deadlines.renew_wake_up(draft)  # a clock that reads no heartbeats wrote the tick
         return
     sessions, cover = draft.sessions, tick.cover
     sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)
@@ -44,7 +45,7 @@ def absorb_cover(draft: Draft, tick: Tick) -> None:
 
 
 def ask_to_write_apart(draft: Draft, tick: Tick) -> None:
-    """Tell the members that offered it to heartbeat apart from now on."""
+    """Ask the members that offered it to heartbeat apart from now on."""
     if tick.cover is None:
         return
     flags = draft.sessions.flags

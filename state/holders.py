@@ -12,13 +12,14 @@ from muster.protocol.tasks import IntArray
 from muster.state.ownership import NO_MEMBER
 
 SORTED_FROM = 16
-"""From this many questions in a batch on the tasks are sorted, which costs as much as so many."""
+"""From this many calls in a batch on the tasks are sorted; one sort costs as much as the calls."""
 
 
 class Holders:
     """Slot → the tasks that it holds, for one vector of holders.
 
-    The vector may be written to: `tasks` looks at it again, and `gain` tells of new holders.
+    The vector may be written to: `tasks` checks each task again, and a caller of `gain` names the
+    tasks that a slot got.
     """
 
     def __init__(self) -> None:

@@ -68,21 +68,21 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
 
 
 def raise_floor(draft: Draft) -> None:
-    """An event is taken in that another coordinator may have opened a generation for.
+    """Count an event for which a superseded coordinator may have opened a generation.
 
-    One that does not know yet that it was superseded goes on from the same log, and opens at most
-    one generation for an event. What it gave a member under it was written before the question that
-    the member answers, or before it was silent for a session; so by the time a task is free here,
-    every event that its last owner's token can come from has been counted. Heartbeats are not:
-    they open none but by a deadline, which brings a tick as well. A batch that ends the waiting
-    counts as a whole, because events of other topics may stand behind the last answer in it.
+    Such a coordinator reads the same log and opens at most one generation for each event. Its
+    grants were written before the member answered the question, or before the member was silent for
+    a session. So when a task becomes free here, every event that can have raised its last owner's
+    token has been counted. Heartbeats do not count: they open a generation only by a deadline,
+    which brings a tick as well. The batch that ends the waiting counts as a whole, because events
+    of other topics may stand behind the last answer in it.
     """
     if is_halted(draft.group):
         draft.recovery.floor += 1
 
 
 def is_unverified(group: Draft | Group) -> bool:
-    """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
+    """Whether a superseded coordinator may have written records that this one reads now."""
     return (
         group.recovery.unverified_until_ms is not None
         and group.sessions.clock_ms < group.recovery.unverified_until_ms
