@@ -105,7 +105,7 @@ class Reasons(Sequence[Reason]):
         return f"Reasons({list(self)!r})"
 
 
-def told_of(gone: str, text: str) -> str:
+def reason_of_departed(gone: str, text: str) -> str:
     """An assignor's text for a task without an owner, after the cause of that (`gone`)."""
     for unowned in (UNOWNED, LOST):
         text = text.removeprefix(unowned).removeprefix("; ").removeprefix(", ")

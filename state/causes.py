@@ -75,15 +75,15 @@ class Causes:
             self.add(text)
 
 
-def _listed(names: list[str]) -> str:
-    if len(names) <= _LISTED_MAX:
-        return ", ".join(names)
-    return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+def _listed(members: list[str]) -> str:
+    if len(members) <= _LISTED_MAX:
+        return ", ".join(members)
+    return f"{members[0]}, {members[1]} and {len(members) - 2} more"
 
 
-def without(cause: str, what: str) -> str:
+def without(cause: str, word: str) -> str:
     """A cause without the parts that end with this word."""
-    return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {what}"))
+    return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {word}"))
 
 
 def count_of(number: int, thing: str) -> str:

@@ -56,30 +56,36 @@ def _catch_up(draft: Draft, event: GroupConfig) -> None:
 
     Connect's assignors place nothing while a worker's config offset is above the group's.
     """
-    before = offset_of(draft.group.sessions.through)
-    offsets = (draft.member(slot).config_offset for slot in draft.roster.slots)
-    if any(offset is not None and offset > before for offset in offsets):
+    newest_read = offset_of(draft.group.sessions.through)
+    worker_offsets = (draft.member(slot).config_offset for slot in draft.roster.slots)
+    if any(offset is not None and offset > newest_read for offset in worker_offsets):
         draft.causes.add(f"config read up to {event.origin.offset}")
 
 
 def offset_of(through: Mapping[tuple[str, int], int]) -> int:
     """Offset of the newest config read, -1 = none; see `Liveness.through`."""
-    kind = str(TopicKind.CONFIG)
-    read = (at for (topic, _), at in through.items() if topic.rpartition(".")[2] == kind)
-    return max(read, default=-1)
+    config_topic = str(TopicKind.CONFIG)
+    offsets = (
+        offset for (topic, _), offset in through.items() if topic.rpartition(".")[2] == config_topic
+    )
+    return max(offsets, default=-1)
 
 
 def _set(draft: Draft, settings: Settings) -> None:
-    old = draft.settings
-    differ = [f.name for f in fields(Settings) if getattr(old, f.name) != getattr(settings, f.name)]
+    old_settings = draft.settings
+    changed_fields = [
+        field.name
+        for field in fields(Settings)
+        if getattr(old_settings, field.name) != getattr(settings, field.name)
+    ]
     draft.settings = settings
-    if not differ:
+    if not changed_fields:
         return
-    draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in differ))}")
-    if "scale_down_timeout_ms" in differ:
+    draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in changed_fields))}")
+    if "scale_down_timeout_ms" in changed_fields:
         for slot in draft.roster.slots:
             drains.set_deadline(draft, slot)
-    if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(differ):
+    if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(changed_fields):
         return
     for slot in draft.roster.slots:
         # A longer timeout counts at once, a shorter one when the member has acknowledged it.
@@ -103,10 +109,10 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
         table: the new tasks.
         explained: the causes say already what was added and removed.
     """
-    old = draft.table
-    new_index = _new_indexes(old, table)
-    kept = new_index[new_index != NO_MEMBER]
-    added, removed = len(table) - len(kept), len(old) - len(kept)
+    old_table = draft.table
+    new_index = _new_indexes(old_table, table)
+    surviving = new_index[new_index != NO_MEMBER]
+    added, removed = len(table) - len(surviving), len(old_table) - len(surviving)
     for number, what in ((added, "added"), (removed, "removed")):
         if number and not explained:
             draft.causes.add(f"{count_of(number, 'task')} {what}")
@@ -120,36 +126,40 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
     draft.table, draft.hashes = table, table_hashes(table)
     draft.target.asked_ms = None  # a placement of the tasks before is of no use
     draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
-    back = {orphan: index for orphan in orphans if (index := table.find(orphan.task)) is not None}
-    draft.owned.orphans = tuple(sorted(orphans - back.keys()))
-    _reclaim(draft, sorted(back.items()))
+    returned = {
+        orphan: index for orphan in orphans if (index := table.find(orphan.task)) is not None
+    }
+    draft.owned.orphans = tuple(sorted(orphans - returned.keys()))
+    _reclaim(draft, sorted(returned.items()))
     draft.answer |= {o.slot for o in draft.owned.orphans}
-    owing = reports.owing(draft)
+    owes_release = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.roster.by_slot[slot]  # None: the member left in this batch
-        owed = member is not None and member.state is MemberState.UNREVOKED
-        if owed and not owing[slot]:
+        is_unrevoked = member is not None and member.state is MemberState.UNREVOKED
+        if is_unrevoked and not owes_release[slot]:
             reports.owes_nothing(draft, slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
     """int32[old T]: index of each old task in the new table, `NO_MEMBER` (-1) if it left."""
     indexes = np.full(len(old), NO_MEMBER, dtype=np.int32)
-    place = {
+    new_unit_index = {
         (u.name, bool(c)): i
         for i, (u, c) in enumerate(zip(new.units, new.is_connector_unit, strict=True))
     }
     for i, (unit, connector) in enumerate(zip(old.units, old.is_connector_unit, strict=True)):
-        j = place.get((unit.name, bool(connector)))
-        if j is not None:
-            count = min(unit.size, new.units[j].size)
-            start = int(new.start[j])
-            indexes[old.start[i] : old.start[i] + count] = np.arange(start, start + count)
+        new_unit = new_unit_index.get((unit.name, bool(connector)))
+        if new_unit is not None:
+            common_count = min(unit.size, new.units[new_unit].size)
+            new_start = int(new.start[new_unit])
+            indexes[old.start[i] : old.start[i] + common_count] = np.arange(
+                new_start, new_start + common_count
+            )
     return indexes
 
 
-def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
+def _orphaned(draft: Draft, lost_tasks: IntArray) -> list[Orphan]:
     """The tasks that left the table and that members have, one orphan for each holder and role."""
     orphans: list[Orphan] = []
 
@@ -158,7 +168,7 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
         if member is not None and not member.away:
             orphans.append(Orphan(slot, int(role), *draft.table.task(task), notified))
 
-    for task in lost.tolist():
+    for task in lost_tasks.tolist():
         if draft.owned.holder[task] != NO_MEMBER:
             add(
                 task,
@@ -166,35 +176,35 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
                 Role.ACTIVE,
                 bool(draft.owned.revoking[task]),
             )
-    pairs = [(draft.owned.duplicate, Role.ACTIVE, True)]
+    sources = [(draft.owned.duplicate, Role.ACTIVE, True)]
     for role, copies in draft.owned.copies.items():
-        pairs += [(copies.kept, role, False), (copies.going, role, True)]
-    for held, role, notified in pairs:
-        for pair in held[np.isin(task_of(held), lost)].tolist():
+        sources += [(copies.kept, role, False), (copies.releasing, role, True)]
+    for holders_and_copies, role, notified in sources:
+        for pair in holders_and_copies[np.isin(task_of(holders_and_copies), lost_tasks)].tolist():
             add(pair >> 32, pair & 0xFFFFFFFF, role, notified)
     return orphans
 
 
 def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
-    kept = new_index != NO_MEMBER
-    to = new_index[kept]
+    survives = new_index != NO_MEMBER
+    new_tasks = new_index[survives]
 
     def vector(old: IntArray) -> IntArray:
         new = np.full(len(table), NO_MEMBER, dtype=np.int32)
-        new[to] = old[kept]
+        new[new_tasks] = old[survives]
         return new
 
     def pairs(old: Codes) -> Codes:
-        task = new_index[task_of(old)]
-        stays = task != NO_MEMBER
-        return codes(task[stays], slot_of(old)[stays])
+        new_task = new_index[task_of(old)]
+        survives_pair = new_task != NO_MEMBER
+        return codes(new_task[survives_pair], slot_of(old)[survives_pair])
 
     draft.target.active, draft.target.destination = (
         vector(draft.target.active),
         vector(draft.target.destination),
     )
     revoking = np.zeros(len(table), dtype=np.bool_)
-    revoking[to] = draft.owned.revoking[kept]
+    revoking[new_tasks] = draft.owned.revoking[survives]
     draft.owned.holder, draft.owned.revoking = vector(draft.owned.holder), revoking
     draft.owned.copies = {
         role: Copies(*(pairs(part) for part in copies))
@@ -205,38 +215,38 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
         pairs(draft.owned.duplicate),
     )
     draft.departed.carry(pairs)
-    task = new_index[task_of(draft.owned.lags.pair)]
-    stays = task != NO_MEMBER
-    pair = task[stays].astype(np.int64) << 32 | slot_of(draft.owned.lags.pair)[stays].astype(
-        np.int64
-    )
-    order = np.argsort(pair, kind="stable")
+    new_task = new_index[task_of(draft.owned.lags.pair)]
+    survives_pair = new_task != NO_MEMBER
+    new_pair = new_task[survives_pair].astype(np.int64) << 32 | slot_of(draft.owned.lags.pair)[
+        survives_pair
+    ].astype(np.int64)
+    order = np.argsort(new_pair, kind="stable")
     offsets, reported_ms = (
-        draft.owned.lags.offsets[stays][order],
-        draft.owned.lags.reported_ms[stays][order],
+        draft.owned.lags.offsets[survives_pair][order],
+        draft.owned.lags.reported_ms[survives_pair][order],
     )
-    draft.owned.lags = Lags(pair[order], offsets, reported_ms)
+    draft.owned.lags = Lags(new_pair[order], offsets, reported_ms)
 
 
-def _reclaim(draft: Draft, back: list[tuple[Orphan, int]]) -> None:
+def _reclaim(draft: Draft, returned: list[tuple[Orphan, int]]) -> None:
     """Turn orphans whose tasks are in the table again, at these indexes, into held tasks."""
-    if not back:
+    if not returned:
         return
-    task = np.array([index for _, index in back], dtype=np.int32)
-    slot = np.array([orphan.slot for orphan, _ in back], dtype=np.int32)
-    role = np.array([orphan.role for orphan, _ in back])
-    notified = np.array([orphan.notified for orphan, _ in back], dtype=np.bool_)
-    active = role == Role.ACTIVE
-    draft.claim_each(task[active], slot[active], notified[active])
+    task = np.array([index for _, index in returned], dtype=np.int32)
+    slot = np.array([orphan.slot for orphan, _ in returned], dtype=np.int32)
+    role = np.array([orphan.role for orphan, _ in returned])
+    notified = np.array([orphan.notified for orphan, _ in returned], dtype=np.bool_)
+    is_active = role == Role.ACTIVE
+    draft.claim_each(task[is_active], slot[is_active], notified[is_active])
     for kind, copies in draft.owned.copies.items():
-        mine = role == kind
-        going, kept = mine & notified, mine & ~notified
+        in_role = role == kind
+        is_released, is_kept = in_role & notified, in_role & ~notified
         draft.owned.set_copies(
             kind,
-            going=union(copies.going, codes(task[going], slot[going])),
-            kept=union(copies.kept, codes(task[kept], slot[kept])),
+            releasing=union(copies.releasing, codes(task[is_released], slot[is_released])),
+            kept=union(copies.kept, codes(task[is_kept], slot[is_kept])),
         )
         # The group forgot with the tasks which copies are ready, and a member tells it once.
-        for asked in sorted({*slot[kept].tolist()}):
-            if draft.roster.by_slot[asked] is not None:
-                draft.ask(asked)
+        for kept_slot in sorted({*slot[is_kept].tolist()}):
+            if draft.roster.by_slot[kept_slot] is not None:
+                draft.ask(kept_slot)

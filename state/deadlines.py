@@ -85,7 +85,7 @@ def move_to(draft: Draft, at_ms: int) -> None:
             membership.remove(draft, slot, causes.EXPIRED)
     for slot in slow:
         if sessions.flags[slot] & (FENCED | DEAF) == FENCED | DEAF:
-            deafness.let_go(draft, slot)
+            deafness.free_tasks(draft, slot)
         elif sessions.flags[slot] & FENCED:
             membership.remove(draft, slot, causes.EXPIRED)
         else:
@@ -104,15 +104,15 @@ def prove(draft: Draft, tick: Tick) -> None:
     recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.publishes_again = True
-        use_up(draft)
+        renew_wake_up(draft)
         return
     if tick.published == draft.sessions.published_mark and draft.sessions.is_apart:
-        # The clock writes such ticks a little early, in company. One has served its wake-up, which
-        # would otherwise stand, and bring a second tick.
-        use_up(draft)
+        # The clock may write this tick a little early. Without a new wake-up, the old one would
+        # stay in force and bring a second tick.
+        renew_wake_up(draft)
     # The demands of this batch are not published yet.
-    before = min(tick.published.taken, draft.group.sessions.taken)
-    for slot in draft.sessions.demands_without_deadline(before):
+    counted_before = min(tick.published.taken, draft.group.sessions.taken)
+    for slot in draft.sessions.demands_without_deadline(counted_before):
         member = draft.member(slot)
         patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
         if draft.sessions.flags[slot] & FENCED:
@@ -122,26 +122,26 @@ def prove(draft: Draft, tick: Tick) -> None:
         draft.sessions.set_response_deadline(slot, patience_ms, step_ms(draft))
 
 
-def use_up(draft: Draft) -> None:
-    """Have another wake-up published after this batch."""
+def renew_wake_up(draft: Draft) -> None:
+    """Publish another wake-up after this batch."""
     draft.sessions.wake_ms = LONG_AGO
     draft.sessions.agreement = None
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
-    now = draft.sessions.clock_ms
-    if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now:
+    now_ms = draft.sessions.clock_ms
+    if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now_ms:
         draft.timers.delay_until_ms = None
         draft.causes.add("delay ended")
     for slot, at_ms in draft.timers.drain_until_ms.items():
-        if before_ms < at_ms <= now:
+        if before_ms < at_ms <= now_ms:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
 
 def drained(draft: Draft) -> list[int]:
     """Slots of draining members whose scale-down timeout has passed."""
-    now = draft.sessions.clock_ms
-    return sorted(slot for slot, at_ms in draft.timers.drain_until_ms.items() if at_ms <= now)
+    now_ms = draft.sessions.clock_ms
+    return sorted(slot for slot, at_ms in draft.timers.drain_until_ms.items() if at_ms <= now_ms)
 
 
 def is_settled(draft: Draft) -> bool:
@@ -165,15 +165,20 @@ def is_releasing(draft: Draft) -> bool:
 
 
 def gate_ms(group: Draft | Group) -> int:
-    """No placement before this time (group clock): assignment interval, delay of a start."""
-    gate = 0
+    """The group clock's time before which no placement is made.
+
+    The assignment interval and the delay of a starting fleet set it.
+    """
+    earliest_ms = 0
     if group.settings.assignment_interval_ms and group.target.generation:
-        gate = group.target.placed_ms + group.settings.assignment_interval_ms
+        earliest_ms = group.target.placed_ms + group.settings.assignment_interval_ms
     delay_ms = group.settings.initial_rebalance_delay_ms
     if delay_ms and is_starting(group):
-        joined = _joined_ms(group)
-        gate = max(gate, min(joined[-1] + delay_ms // PAUSES, joined[0] + delay_ms))
-    return gate
+        joined_ms = _joined_ms(group)
+        earliest_ms = max(
+            earliest_ms, min(joined_ms[-1] + delay_ms // PAUSES, joined_ms[0] + delay_ms)
+        )
+    return earliest_ms
 
 
 def is_starting(group: Draft | Group) -> bool:
@@ -181,8 +186,8 @@ def is_starting(group: Draft | Group) -> bool:
 
     No task runs yet, so waiting a moment for more members interrupts nothing.
     """
-    joined = _joined_ms(group)
-    return bool(joined) and joined[0] > group.target.placed_ms
+    joined_ms = _joined_ms(group)
+    return bool(joined_ms) and joined_ms[0] > group.target.placed_ms
 
 
 def _joined_ms(group: Draft | Group) -> list[int]:
@@ -207,49 +212,55 @@ def follow_up_is_due(draft: Draft) -> bool:
 
 def next_ms(draft: Draft) -> int | None:
     """The earliest deadline of the group clock; None = none."""
-    times: list[int] = []
+    deadlines_ms: list[int] = []
     if draft.timers.delay_until_ms is not None:
-        times.append(draft.timers.delay_until_ms)
+        deadlines_ms.append(draft.timers.delay_until_ms)
     if draft.timers.followup_ms is not None and is_settled(draft):
-        times.append(draft.timers.followup_ms)
+        deadlines_ms.append(draft.timers.followup_ms)
     if draft.target.deferred is not None or (draft.target.again and not is_releasing(draft)):
-        times.append(draft.sessions.clock_ms)
+        deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.is_overtaken and draft.target.asked_ms is None:
-        times.append(draft.sessions.clock_ms)
+        deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.asked_ms is not None and is_pending(draft):
-        times.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
-    times += [at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms]
+        deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
+    deadlines_ms += [
+        at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms
+    ]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
-        times.append(gate_ms(draft))
+        deadlines_ms.append(gate_ms(draft))
     if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:
         until_ms = draft.recovery.unverified_until_ms
-        times += [] if until_ms is None or until_ms == UNPROVED else [until_ms]
-    return min(times, default=None)
+        deadlines_ms += [] if until_ms is None or until_ms == UNPROVED else [until_ms]
+    return min(deadlines_ms, default=None)
 
 
 def wake_ms(draft: Draft) -> int | None:
     """The latest time for the group's next tick; None = it needs none."""
     if not draft.roster:
         return None
-    times = [_session_wake_ms(draft)]
-    other = next_ms(draft)
-    if other is not None:
-        times.append(max(other, draft.sessions.clock_ms))
-    return min(times)
+    wake_times_ms = [_session_wake_ms(draft)]
+    group_clock_ms = next_ms(draft)
+    if group_clock_ms is not None:
+        wake_times_ms.append(max(group_clock_ms, draft.sessions.clock_ms))
+    return min(wake_times_ms)
 
 
 def _session_wake_ms(draft: Draft) -> int:
     """The latest time for the tick that moves the session clock."""
     sessions = draft.sessions
     sessions.reset_earliest()
-    at_ms = NEVER
+    wake_up_ms = NEVER
     if sessions.earliest_ms < NEVER:
-        at_ms = sessions.covered_ms + sessions.earliest_ms - sessions.session_ms
+        wake_up_ms = sessions.covered_ms + sessions.earliest_ms - sessions.session_ms
     if not sessions.is_apart:
-        return min(at_ms, sessions.clock_ms + step_ms(draft))
-    at_ms = min(at_ms, _digests_wake_ms(draft))
+        return min(wake_up_ms, sessions.clock_ms + step_ms(draft))
+    wake_up_ms = min(wake_up_ms, _digests_wake_ms(draft))
     # Covers may be behind, or no clock may hear the heartbeats: further ticks are not urgent then.
-    return at_ms if at_ms > sessions.clock_ms else sessions.clock_ms + step_of(draft.settings)
+    return (
+        wake_up_ms
+        if wake_up_ms > sessions.clock_ms
+        else sessions.clock_ms + step_of(draft.settings)
+    )
 
 
 def _digests_wake_ms(draft: Draft) -> int:
@@ -260,11 +271,11 @@ def _digests_wake_ms(draft: Draft) -> int:
     at the second wrong one in a row the coordinator publishes its record again.
     """
     sessions, settings = draft.sessions, draft.settings
-    counted = (sessions.flags & (APART | MUTE)) == APART
+    audible = (sessions.flags & (APART | MUTE)) == APART
     agreed = (sessions.flags & AGREED) != 0
-    if (counted & ~agreed & (sessions.misses < 2)).any():
+    if (audible & ~agreed & (sessions.misses < 2)).any():
         return sessions.clock_ms + settings.heartbeat_interval_ms
-    is_quiet = bool(agreed[counted].all()) and not sessions.response_due.any()
+    is_quiet = bool(agreed[audible].all()) and not sessions.response_due.any()
     longest_ms = step_ms(draft) * 9 // 10
     return sessions.covered_ms + (longest_ms if is_quiet else min(step_of(settings), longest_ms))
 
@@ -272,28 +283,32 @@ def _digests_wake_ms(draft: Draft) -> int:
 def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     """A new `WakeUp` if the published one has passed, is too late, or has too old a mark."""
     sessions = draft.sessions
-    old_ms = sessions.wake_ms
-    written = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
-    enough = written == sessions.published_mark or not _would_prove(draft, written)
+    published_ms = sessions.wake_ms
+    new_mark = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
+    mark_suffices = new_mark == sessions.published_mark or not _would_prove(draft, new_mark)
     agreement = None if wanted_ms is None else _agreement(draft, wanted_ms)
     if sessions.agreement is not None:
-        fits = _may_go_on_waiting(draft, agreement)
-    elif old_ms is None or wanted_ms is None:
-        fits = wanted_ms == old_ms
+        time_suffices = _may_go_on_waiting(draft, agreement)
+    elif published_ms is None or wanted_ms is None:
+        time_suffices = wanted_ms == published_ms
     else:
-        fits = wanted_ms == old_ms or sessions.clock_ms < old_ms <= wanted_ms
-    if enough and fits:
+        time_suffices = wanted_ms == published_ms or sessions.clock_ms < published_ms <= wanted_ms
+    if mark_suffices and time_suffices:
         return []
     if not sessions.is_listened_to(draft.settings.session_timeout_ms):
         agreement = None
     sessions.wake_ms = wanted_ms
     sessions.agreement = agreement
-    sessions.published_mark = written
-    published = None if wanted_ms is None else written
+    sessions.published_mark = new_mark
+    mark_of_wake_up = None if wanted_ms is None else new_mark
     apart = wanted_ms is not None and sessions.is_apart
     return [
         WakeUp(
-            group=draft.id, at_ms=wanted_ms, published=published, apart=apart, agreement=agreement
+            group=draft.id,
+            at_ms=wanted_ms,
+            published=mark_of_wake_up,
+            apart=apart,
+            agreement=agreement,
         )
     ]
 
@@ -322,19 +337,19 @@ def _agreement(draft: Draft, wanted_ms: int) -> Agreement | None:
 
 def _may_go_on_waiting(draft: Draft, agreement: Agreement | None) -> bool:
     """Whether the published agreement is still true."""
-    old = draft.sessions.agreement
+    published = draft.sessions.agreement
     return (
-        old is not None
+        published is not None
         and agreement is not None
-        and old[1:] == agreement[1:]
-        and draft.sessions.clock_ms < old.until_ms <= agreement.until_ms
+        and published[1:] == agreement[1:]
+        and draft.sessions.clock_ms < published.until_ms <= agreement.until_ms
     )
 
 
-def _would_prove(draft: Draft, written: Mark) -> bool:
+def _would_prove(draft: Draft, new_mark: Mark) -> bool:
     """Whether this mark would start a member's time that the published mark does not start."""
     published = draft.sessions.published_mark
-    waiting = set(draft.sessions.demands_without_deadline(written.taken))
-    if published.coordinator_epoch == written.coordinator_epoch:
-        waiting -= set(draft.sessions.demands_without_deadline(published.taken))
-    return bool(waiting)
+    unstarted_slots = set(draft.sessions.demands_without_deadline(new_mark.taken))
+    if published.coordinator_epoch == new_mark.coordinator_epoch:
+        unstarted_slots -= set(draft.sessions.demands_without_deadline(published.taken))
+    return bool(unstarted_slots)

@@ -20,14 +20,14 @@ from muster.state.draft import Draft
 from muster.state.liveness import DEAF, FENCED, MUTE, UNREAD
 
 
-def repeated(draft: Draft, slot: int) -> None:
+def note_repeated_join(draft: Draft, slot: int) -> None:
     """Note that a member has repeated its join: it must show in time that it reads the answer."""
     if not draft.sessions.flags[slot] & DEAF:
         draft.sessions.flags[slot] |= UNREAD
         draft.sessions.demand(slot)
 
 
-def heard(draft: Draft, slot: int) -> None:
+def note_reading(draft: Draft, slot: int) -> None:
     """Note that a member has read a record: its heartbeat or report has come."""
     flags = int(draft.sessions.flags[slot])
     if not flags & (UNREAD | DEAF) or flags & FENCED:
@@ -41,7 +41,7 @@ def heard(draft: Draft, slot: int) -> None:
         draft.sessions.cancel_demand(slot)
 
 
-def let_go(draft: Draft, slot: int) -> None:
+def free_tasks(draft: Draft, slot: int) -> None:
     """Free the tasks of a deaf member that was fenced a session ago; it stays a member."""
     draft.release([slot])
     draft.sessions.flags[slot] &= 0xFFFF & ~(FENCED | MUTE)

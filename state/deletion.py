@@ -44,18 +44,18 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
 def wind_up(draft: Draft) -> None:
     """Ask the members of a deleted group to stop, and remove those that have."""
     draft.causes, draft.possible_causes = Causes(), Causes()
-    slots = reconcile.settle(draft)
-    owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
-    for slot in [slot for slot in draft.roster.slots if slot not in owing]:
+    answered_slots = reconcile.settle(draft)
+    owing_slots = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
+    for slot in [slot for slot in draft.roster.slots if slot not in owing_slots]:
         if not draft.sessions.flags[slot] & FENCED:
             _dismiss(draft, draft.remove_member(slot))
     draft.drop_gone()
-    member_records.write(draft, slots)
+    member_records.write(draft, answered_slots)
     draft.acknowledged.clear()
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
         # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
-        draft.gone, draft.sessions = set(), draft.sessions.emptied()
+        draft.freed_slots, draft.sessions = set(), draft.sessions.emptied()
         if draft.roster.by_slot:
             draft.roster = Roster()
 

@@ -29,7 +29,7 @@ def expected(owned: Ownership, hashes: NDArray[np.uint64], slots: int) -> NDArra
         (owned.duplicate, Role.ACTIVE + RELEASING),
     ]
     for role, copies in owned.copies.items():
-        parts += [(copies.kept, int(role)), (copies.going, role + RELEASING)]
+        parts += [(copies.kept, int(role)), (copies.releasing, role + RELEASING)]
     with np.errstate(over="ignore"):
         for pairs, number in parts:
             if len(pairs):

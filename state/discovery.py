@@ -1,7 +1,7 @@
-"""Takes in what was found for a group's sources, and puts it into words.
+"""Absorbs the topics that discovery found for a group's sources, and names the changes.
 
-The group's tasks are a function of its newest config and of what was found last: the units of the
-config's list, and those found for sources that it declares (`protocol.sources`).
+The group's tasks are the units that its newest config lists, and the units that were found last for
+the sources that the config declares (`protocol.sources`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from muster.state.draft import Draft
 _LISTED_MAX = 3
 
 
-def take(draft: Draft, event: TopicsFound) -> None:
-    """Take in an event; no effect on a group that was deleted or declares no source."""
+def absorb(draft: Draft, event: TopicsFound) -> None:
+    """Absorb found topics; no effect on a group that was deleted or declares no source."""
     if draft.dead:
         return
     tasks = declared(draft.table.units, draft.found)
@@ -26,38 +26,40 @@ def take(draft: Draft, event: TopicsFound) -> None:
 
 
 def configured(draft: Draft, event: GroupConfig) -> None:
-    """Take in the tasks and sources of a config; what was found for a source stays."""
+    """Absorb the tasks and sources of a config; topics found for a source are kept."""
     draft.sources = event.sources
     _declare(draft, event.tasks, fitting(event.tasks, event.sources, draft.found))
 
 
-def _declare(draft: Draft, tasks: Sequence[Unit], found: tuple[Found, ...]) -> None:
-    before = _units(draft.found)
-    draft.found = found
-    table = TaskTable(together(tasks, found))
+def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ...]) -> None:
+    units_before = _units(draft.found)
+    draft.found = found_sources
+    table = TaskTable(together(tasks, found_sources))
     if table == draft.table:
         return
-    after = _units(found)
-    changes = _changes(before, after)
+    units_after = _units(found_sources)
+    changes = _changes(units_before, units_after)
     if _sizes(table.units) == _sizes(draft.table.units):
         # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
         config_events.reweigh(draft, table)
         for text in changes or ["tasks declared anew"]:
             (draft.possible_causes if changes else draft.causes).add(text)
         return
-    is_all_explained = _sizes(_rest(table.units, after)) == _sizes(_rest(draft.table.units, before))
+    is_all_explained = _sizes(_rest(table.units, units_after)) == _sizes(
+        _rest(draft.table.units, units_before)
+    )
     for text in changes:
         draft.causes.add(text)
     config_events.declare(draft, table, explained=bool(changes) and is_all_explained)
 
 
-def _units(found: Sequence[Found]) -> dict[str, Subtopology]:
-    return {unit.name: unit for each in found for unit in each.units}
+def _units(found_sources: Sequence[Found]) -> dict[str, Subtopology]:
+    return {unit.name: unit for source in found_sources for unit in source.units}
 
 
-def _rest(units: Sequence[Unit], found: dict[str, Subtopology]) -> tuple[Unit, ...]:
+def _rest(units: Sequence[Unit], found_units: dict[str, Subtopology]) -> tuple[Unit, ...]:
     """The units that were not found but declared."""
-    return tuple(unit for unit in units if found.get(unit.name) is not unit)
+    return tuple(unit for unit in units if found_units.get(unit.name) is not unit)
 
 
 def _sizes(units: Sequence[Unit]) -> list[tuple[str, bool, int, bool]]:
@@ -69,28 +71,28 @@ def _sizes(units: Sequence[Unit]) -> list[tuple[str, bool, int, bool]]:
 
 def _changes(before: dict[str, Subtopology], after: dict[str, Subtopology]) -> list[str]:
     """What has changed, in words: "orders grew 12 → 24"."""
-    texts: list[str] = []
-    both = sorted(before.keys() & after.keys())
-    sized = [name for name in both if before[name].partitions != after[name].partitions]
-    for name in sized[:_LISTED_MAX]:
+    changes: list[str] = []
+    in_both = sorted(before.keys() & after.keys())
+    resized = [name for name in in_both if before[name].partitions != after[name].partitions]
+    for name in resized[:_LISTED_MAX]:
         old, new = before[name].partitions, after[name].partitions
-        texts.append(f"{name} {'grew' if new > old else 'shrank'} {old} → {new}")
-    if len(sized) > _LISTED_MAX:
-        texts.append(f"{len(sized) - _LISTED_MAX} more topics changed size")
-    texts += _some(sorted(after.keys() - before.keys()), "found", after)
-    texts += _some(sorted(before.keys() - after.keys()), "gone", before)
+        changes.append(f"{name} {'grew' if new > old else 'shrank'} {old} → {new}")
+    if len(resized) > _LISTED_MAX:
+        changes.append(f"{len(resized) - _LISTED_MAX} more topics changed size")
+    changes += _listed_with_sizes(sorted(after.keys() - before.keys()), "found", after)
+    changes += _listed_with_sizes(sorted(before.keys() - after.keys()), "gone", before)
     for field, words in (("weights", "measured anew"), ("source_racks", "on other racks")):
-        names = [n for n in both if getattr(before[n], field) != getattr(after[n], field)]
-        names = [name for name in names if name not in sized]
+        names = [n for n in in_both if getattr(before[n], field) != getattr(after[n], field)]
+        names = [name for name in names if name not in resized]
         if names:
-            more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
-            texts.append(f"{', '.join(names[:_LISTED_MAX])}{more} {words}")
-    return texts
+            suffix = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+            changes.append(f"{', '.join(names[:_LISTED_MAX])}{suffix} {words}")
+    return changes
 
 
-def _some(names: list[str], word: str, units: dict[str, Subtopology]) -> list[str]:
+def _listed_with_sizes(names: list[str], word: str, units: dict[str, Subtopology]) -> list[str]:
     if not names:
         return []
-    first = [f"{name} ({units[name].partitions})" for name in names[:_LISTED_MAX]]
-    more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
-    return [f"{', '.join(first)}{more} {word}"]
+    listed = [f"{name} ({units[name].partitions})" for name in names[:_LISTED_MAX]]
+    suffix = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+    return [f"{', '.join(listed)}{suffix} {word}"]

@@ -87,7 +87,8 @@ class Draft:
         answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
         touched: slots whose expected digest or state may be stale.
-        gone: slots freed in this batch; no other member gets one before the next batch.
+        freed_slots: slots freed in this batch; a new member gets one in the next batch at the
+            earliest.
         replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch.
@@ -135,7 +136,7 @@ class Draft:
         self.departed, self.newest = Departed(), NOWHERE
         self.answered = self.was_aside = self.due = self.fence_is_read = False
         self.answer, self.acknowledged = set[int](), set[int]()
-        self.touched, self.gone = set[int](), set[int]()
+        self.touched, self.freed_slots = set[int](), set[int]()
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
@@ -158,8 +159,10 @@ class Draft:
             return True
         if not self.sessions.has_same_apart(self.group.sessions):
             return True
-        values, before = _PUBLISHED(self), self._before
-        return not all(map(is_, values, before)) and any(map(_differ, values, before))
+        values_now, values_before = _PUBLISHED(self), self._before
+        return not all(map(is_, values_now, values_before)) and any(
+            map(_differ, values_now, values_before)
+        )
 
     # ------------------------------------------------------------------------------- members
 
@@ -175,7 +178,7 @@ class Draft:
 
     def free_slot(self) -> int:
         """The lowest slot that is free and was not freed in this batch."""
-        slot = self.roster.free_slot(self.gone)
+        slot = self.roster.free_slot(self.freed_slots)
         if slot >= len(self.sessions.last_ms):
             self.sessions.grow(max(16, 2 * (slot + 1)))
         return slot
@@ -189,7 +192,7 @@ class Draft:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
         member = self.roster.remove(slot)
         self.sessions.clear(slot)
-        self.gone.add(slot)
+        self.freed_slots.add(slot)
         self.answer.discard(slot)
         self.acknowledged.discard(slot)
         self.recovered(slot)
@@ -238,7 +241,7 @@ class Draft:
                 self._orphans_by_slot.setdefault(orphan.slot, []).append(orphan)
         return self._orphans_by_slot.get(slot, ())
 
-    def hand(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
+    def set_holder(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
         """Record a member as the holder of these actives."""
         if len(tasks):
             self._own_holders()
@@ -260,37 +263,37 @@ class Draft:
 
     def free_gone(self) -> None:
         """Free all that the members had whose slots were freed in this batch."""
-        news = self.gone - self._freed
-        if not news:
+        newly_freed = self.freed_slots - self._freed
+        if not newly_freed:
             return
-        gone = self.mask(news)
-        for slot in news:
-            had = self.tasks_of(slot)
-            self.departed.had(Role.ACTIVE, _pairs(had, slot))
-            self.free(had)
+        is_freed = self.mask(newly_freed)
+        for slot in newly_freed:
+            held_tasks = self.tasks_of(slot)
+            self.departed.note_tasks(Role.ACTIVE, _pairs(held_tasks, slot))
+            self.free(held_tasks)
         for role, copies in self.owned.copies.items():
-            pairs = union(copies.kept, copies.going)
-            self.departed.had(role, _of(pairs, gone))
-        self._release_copies(gone)
-        self._freed |= news
+            pairs = union(copies.kept, copies.releasing)
+            self.departed.note_tasks(role, _of(pairs, is_freed))
+        self._release_copies(is_freed)
+        self._freed |= newly_freed
 
     def drop_gone(self) -> None:
         """Free all that gone members had, and remove them from the target."""
         self.free_gone()
-        if not self.gone:
+        if not self.freed_slots:
             return
-        gone = self.mask(self.gone)
-        waits = (self.owned.holder == NO_MEMBER) & gone[self.target.active]
-        waits[self.departed.tasks_had(Role.ACTIVE)] = False
-        coming = np.flatnonzero(waits).astype(np.int32)
-        self.departed.had(Role.ACTIVE, codes(coming, self.target.active[coming]))
+        is_freed = self.mask(self.freed_slots)
+        is_on_the_way = (self.owned.holder == NO_MEMBER) & is_freed[self.target.active]
+        is_on_the_way[self.departed.tasks(Role.ACTIVE)] = False
+        coming_tasks = np.flatnonzero(is_on_the_way).astype(np.int32)
+        self.departed.note_tasks(Role.ACTIVE, codes(coming_tasks, self.target.active[coming_tasks]))
         for name in ("active", "destination"):
             slots = getattr(self.target, name)
-            setattr(self.target, name, np.where(gone[slots], np.int32(NO_MEMBER), slots))
+            setattr(self.target, name, np.where(is_freed[slots], np.int32(NO_MEMBER), slots))
         for role, copies in self.owned.copies.items():
-            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
-        stays = ~gone[slot_of(self.owned.lags.pair)]
-        self.owned.lags = self.owned.lags.where(stays)
+            self.owned.set_copies(role, wanted=_without(copies.wanted, is_freed))
+        remains = ~is_freed[slot_of(self.owned.lags.pair)]
+        self.owned.lags = self.owned.lags.where(remains)
 
     def release(self, slots: Iterable[int]) -> None:
         """Free all that these members hold; they stay in the target."""
@@ -299,65 +302,74 @@ class Draft:
             self.free(self.tasks_of(slot))
         self._release_copies(self.mask(slots))
 
-    def _release_copies(self, gone: BoolArray) -> None:
+    def _release_copies(self, leaves: BoolArray) -> None:
         for role, copies in self.owned.copies.items():
-            kept, going = _without(copies.kept, gone), _without(copies.going, gone)
-            self.owned.set_copies(role, kept=kept, going=going)
-        self.owned.ready = _without(self.owned.ready, gone)
-        self.owned.duplicate = _without(self.owned.duplicate, gone)
+            kept, releasing = _without(copies.kept, leaves), _without(copies.releasing, leaves)
+            self.owned.set_copies(role, kept=kept, releasing=releasing)
+        self.owned.ready = _without(self.owned.ready, leaves)
+        self.owned.duplicate = _without(self.owned.duplicate, leaves)
         if self.owned.orphans:
-            self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
+            self.owned.orphans = tuple(o for o in self.owned.orphans if not leaves[o.slot])
         self.promote_duplicates()
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
-        if self.gone:  # what they had is freed at the end of the batch; they become no holders
-            self.owned.duplicate = _without(self.owned.duplicate, self.mask(self.gone))
+        if (
+            self.freed_slots
+        ):  # what they had is freed at the end of the batch; they become no holders
+            self.owned.duplicate = _without(self.owned.duplicate, self.mask(self.freed_slots))
         if len(self.owned.duplicate) == 0:
             return
         task, slot = task_of(self.owned.duplicate), slot_of(self.owned.duplicate)
-        first = np.zeros(len(task), dtype=np.bool_)
-        first[np.unique(task, return_index=True)[1]] = True
-        up = first & (self.owned.holder[task] == NO_MEMBER)
-        if not up.any():
+        is_first = np.zeros(len(task), dtype=np.bool_)
+        is_first[np.unique(task, return_index=True)[1]] = True
+        is_promoted = is_first & (self.owned.holder[task] == NO_MEMBER)
+        if not is_promoted.any():
             return
-        for each, owner in zip(task[up], slot[up].tolist(), strict=True):
+        for promoted_task, owner in zip(task[is_promoted], slot[is_promoted].tolist(), strict=True):
             # An UNREVOKED member has a record that asks it to give the duplicate up.
-            asked = self.member(owner).state is MemberState.UNREVOKED
-            self.hand(np.array([each], dtype=np.int32), owner, giving_up=asked)
-        self.owned.duplicate = self.owned.duplicate[~up]
-        self.touched.update(slot[up].tolist())
+            is_unrevoked = self.member(owner).state is MemberState.UNREVOKED
+            self.set_holder(
+                np.array([promoted_task], dtype=np.int32), owner, giving_up=is_unrevoked
+            )
+        self.owned.duplicate = self.owned.duplicate[~is_promoted]
+        self.touched.update(slot[is_promoted].tolist())
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
         """Record that a member has these actives: as holder, or as a duplicate to give up.
 
         Tasks of a member that is away count as free, because it runs nothing.
         """
-        held_by = self.owned.holder[tasks]
-        free = self._are_free(held_by)
-        self.hand(tasks[free], slot, giving_up=giving_up)
-        others = tasks[~free & (held_by != slot)]
-        self.owned.duplicate = union(self.owned.duplicate, _pairs(others, slot))
+        holders = self.owned.holder[tasks]
+        is_free = self._are_free(holders)
+        self.set_holder(tasks[is_free], slot, giving_up=giving_up)
+        held_by_others = tasks[~is_free & (holders != slot)]
+        self.owned.duplicate = union(self.owned.duplicate, _pairs(held_by_others, slot))
 
     def claim_each(self, tasks: IntArray, slots: IntArray, giving_up: BoolArray) -> None:
         """`claim` one task for each of these members, in this order."""
-        first = np.zeros(len(tasks), dtype=np.bool_)
-        first[np.unique(tasks, return_index=True)[1]] = True
-        up = first & self._are_free(self.owned.holder[tasks])
+        is_first = np.zeros(len(tasks), dtype=np.bool_)
+        is_first[np.unique(tasks, return_index=True)[1]] = True
+        is_granted = is_first & self._are_free(self.owned.holder[tasks])
         holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        holder[tasks[up]], revoking[tasks[up]] = slots[up], giving_up[up]
+        holder[tasks[is_granted]], revoking[tasks[is_granted]] = (
+            slots[is_granted],
+            giving_up[is_granted],
+        )
         self.owned.holder, self.owned.revoking = holder, revoking
-        others = holder[tasks] != slots
-        self.owned.duplicate = union(self.owned.duplicate, codes(tasks[others], slots[others]))
+        is_duplicate = holder[tasks] != slots
+        self.owned.duplicate = union(
+            self.owned.duplicate, codes(tasks[is_duplicate], slots[is_duplicate])
+        )
 
     def _are_free(self, holders: IntArray) -> BoolArray:
         """bool[K]: whether tasks of these holders, `NO_MEMBER` among them, count as free."""
-        free: BoolArray = holders == NO_MEMBER
-        for place in np.flatnonzero(~free).tolist():
+        is_free: BoolArray = holders == NO_MEMBER
+        for index in np.flatnonzero(~is_free).tolist():
             # Not by `member_columns`: to renew them for each of thousands of joins would cost more.
-            member = self.roster.by_slot[holders[place]]
-            free[place] = member is not None and member.away  # None: it left just now
-        return free
+            member = self.roster.by_slot[holders[index]]
+            is_free[index] = member is not None and member.away  # None: it left just now
+        return is_free
 
     # ------------------------------------------------------------------------------- replies
 
@@ -420,25 +432,27 @@ class Draft:
         return Group(**values, coordinator_epoch=epoch)
 
 
-def _differ(one: Any, other: Any) -> bool:  # noqa: ANN401  # values of one attribute
+def _differ(value: Any, other_value: Any) -> bool:  # noqa: ANN401  # values of one attribute
     """Whether two values differ; most are one object."""
-    if one is other:
+    if value is other_value:
         return False
-    if isinstance(one, np.ndarray):
-        return not np.array_equal(one, other)
-    if isinstance(one, Copies | Lags):
-        return any(map(_differ, one, other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() != other.keys() or any(_differ(one[key], other[key]) for key in one)
-    return bool(one != other)
+    if isinstance(value, np.ndarray):
+        return not np.array_equal(value, other_value)
+    if isinstance(value, Copies | Lags):
+        return any(map(_differ, value, other_value))
+    if isinstance(value, Mapping) and isinstance(other_value, Mapping):
+        return value.keys() != other_value.keys() or any(
+            _differ(value[key], other_value[key]) for key in value
+        )
+    return bool(value != other_value)
 
 
-def _without(pairs: Codes, gone: BoolArray) -> Codes:
-    return pairs[~gone[slot_of(pairs)]] if len(pairs) else pairs
+def _without(pairs: Codes, leaves: BoolArray) -> Codes:
+    return pairs[~leaves[slot_of(pairs)]] if len(pairs) else pairs
 
 
-def _of(pairs: Codes, gone: BoolArray) -> Codes:
-    return pairs[gone[slot_of(pairs)]] if len(pairs) else pairs
+def _of(pairs: Codes, leaves: BoolArray) -> Codes:
+    return pairs[leaves[slot_of(pairs)]] if len(pairs) else pairs
 
 
 def _pairs(tasks: IntArray, slot: int) -> Codes:

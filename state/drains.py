@@ -30,13 +30,13 @@ def order(draft: Draft, event: Drain) -> None:
     """Drain a member, or undo its drain."""
     slot = draft.roster.by_id.get(event.member)
     if slot is None:
-        others = [drain for drain in draft.drains if drain.member != event.member]
-        if event.on or len(others) == len(draft.drains):
+        other_drains = [drain for drain in draft.drains if drain.member != event.member]
+        if event.on or len(other_drains) == len(draft.drains):
             members = count_of(len(draft.roster), "member")
             message = f"no member {event.member} to drain; the group has {members}"
             draft.reject(event.origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
             return
-        _set(draft, others)
+        _set(draft, other_drains)
         return
     draft.publishes_again = True  # the operator sees that the order was read
     _set(draft, _without(draft, draft.member(slot)))
@@ -49,11 +49,13 @@ def order(draft: Draft, event: Drain) -> None:
 
 def set_deadline(draft: Draft, slot: int) -> None:
     """Set when placements leave a draining member out even if learners are not ready (S2-F09)."""
-    until = {s: at for s, at in draft.timers.drain_until_ms.items() if s != slot}
-    patience = draft.settings.scale_down_timeout_ms
-    if draft.member(slot).draining and patience < LONG_MAX - draft.sessions.clock_ms:
-        until[slot] = draft.sessions.clock_ms + patience
-    draft.timers.drain_until_ms = until
+    deadlines_ms = {
+        s: deadline_ms for s, deadline_ms in draft.timers.drain_until_ms.items() if s != slot
+    }
+    patience_ms = draft.settings.scale_down_timeout_ms
+    if draft.member(slot).draining and patience_ms < LONG_MAX - draft.sessions.clock_ms:
+        deadlines_ms[slot] = draft.sessions.clock_ms + patience_ms
+    draft.timers.drain_until_ms = deadlines_ms
 
 
 def expel(draft: Draft, slot: int) -> None:
@@ -76,10 +78,10 @@ def outlive(draft: Draft, slot: int, *, expelled: bool) -> None:
 def resume(draft: Draft, slot: int) -> None:
     """Drain a member that joined, if its drain was kept."""
     member = draft.member(slot)
-    kept = _of(draft, member)
-    if kept is None:
+    kept_drain = _of(draft, member)
+    if kept_drain is None:
         return
-    if kept.expelled:
+    if kept_drain.expelled:
         _keep(draft, member, gone_ms=None, expelled=True)
     else:
         _set(draft, _without(draft, member))
@@ -89,18 +91,20 @@ def resume(draft: Draft, slot: int) -> None:
 
 
 def _of(draft: Draft, member: Member) -> KeptDrain | None:
-    now = draft.sessions.clock_ms
-    own = (drain for drain in draft.drains if _is_of(drain, member) and not _is_over(drain, now))
-    return next(own, None)
+    now_ms = draft.sessions.clock_ms
+    drains_of_member = (
+        drain for drain in draft.drains if _is_of(drain, member) and not _is_over(drain, now_ms)
+    )
+    return next(drains_of_member, None)
 
 
-def _is_of(kept: KeptDrain, member: Member) -> bool:
-    same_instance = kept.instance_id is not None and kept.instance_id == member.instance_id
-    return kept.member == member.id or same_instance
+def _is_of(drain: KeptDrain, member: Member) -> bool:
+    same_instance = drain.instance_id is not None and drain.instance_id == member.instance_id
+    return drain.member == member.id or same_instance
 
 
-def _is_over(kept: KeptDrain, now_ms: int) -> bool:
-    return kept.gone_ms is not None and now_ms - kept.gone_ms >= KEPT_MS
+def _is_over(drain: KeptDrain, now_ms: int) -> bool:
+    return drain.gone_ms is not None and now_ms - drain.gone_ms >= KEPT_MS
 
 
 def _without(draft: Draft, member: Member) -> list[KeptDrain]:
@@ -108,29 +112,33 @@ def _without(draft: Draft, member: Member) -> list[KeptDrain]:
 
 
 def _keep(draft: Draft, member: Member, *, gone_ms: int | None, expelled: bool) -> None:
-    known = _of(draft, member)
-    expelled |= known is not None and known.expelled
+    earlier = _of(draft, member)
+    expelled |= earlier is not None and earlier.expelled
     drain = KeptDrain(member.id, member.instance_id, gone_ms, expelled)
     _set(draft, [*_without(draft, member), drain])
 
 
 def _set(draft: Draft, drains: list[KeptDrain]) -> None:
     """Keep these drains, without those that are too old or too many."""
-    now = draft.sessions.clock_ms
-    of_members = [drain for drain in drains if drain.gone_ms is None]
-    gone = [drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now)]
-    gone.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
-    kept = tuple(sorted([*of_members, *gone[:KEPT_MAX]], key=lambda drain: drain.member))
-    draft.drains = kept
+    now_ms = draft.sessions.clock_ms
+    of_present = [drain for drain in drains if drain.gone_ms is None]
+    of_departed = [
+        drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now_ms)
+    ]
+    of_departed.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
+    remaining = tuple(
+        sorted([*of_present, *of_departed[:KEPT_MAX]], key=lambda drain: drain.member)
+    )
+    draft.drains = remaining
 
 
 def _holds(draft: Draft, slot: int) -> bool:
     """Whether a member has any task in any role, including tasks that it is giving up."""
-    pairs = [draft.owned.duplicate]
+    pair_sets = [draft.owned.duplicate]
     for copies in draft.owned.copies.values():
-        pairs += [copies.kept, copies.going]
+        pair_sets += [copies.kept, copies.releasing]
     return (
         bool((draft.owned.holder == slot).any())
-        or any(bool((slot_of(part) == slot).any()) for part in pairs)
+        or any(bool((slot_of(pairs) == slot).any()) for pairs in pair_sets)
         or any(orphan.slot == slot for orphan in draft.owned.orphans)
     )

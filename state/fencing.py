@@ -24,8 +24,8 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
         return
-    kept = draft.sessions.flags[slot] & (0xFFFF & ~(ASKED | UNREAD))
-    draft.sessions.flags[slot] = kept | FENCED | MUTE
+    other_flags = draft.sessions.flags[slot] & (0xFFFF & ~(ASKED | UNREAD))
+    draft.sessions.flags[slot] = other_flags | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
     draft.sessions.demand(slot)
@@ -44,13 +44,13 @@ def fence_late(draft: Draft, slot: int) -> None:
         fence(draft, slot, message)
         return
     patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
-    owed = np.flatnonzero(draft.owned.revoking & (draft.owned.holder == slot)).tolist()
+    owed_tasks = np.flatnonzero(draft.owned.revoking & (draft.owned.holder == slot)).tolist()
     for role in COPY_ROLES:
-        going = draft.owned.copies[role].going
-        owed += task_of(going[slot_of(going) == slot]).tolist()
-    named = [str(draft.table.task(task)) for task in owed[:NAMED]]
-    more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
-    action = f"stop {', '.join(named)}{more}" if named else "answer"
+        released = draft.owned.copies[role].releasing
+        owed_tasks += task_of(released[slot_of(released) == slot]).tolist()
+    named_tasks = [str(draft.table.task(task)) for task in owed_tasks[:NAMED]]
+    suffix = f" and {len(owed_tasks) - NAMED} more" if len(owed_tasks) > NAMED else ""
+    action = f"stop {', '.join(named_tasks)}{suffix}" if named_tasks else "answer"
     message = f"did not {action} within {patience_ms} ms (rebalance.timeout.ms)"
     draft.causes.add(f"{member.id} {message}")
     fence(draft, slot, message)

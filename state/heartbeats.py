@@ -1,12 +1,13 @@
 """Heartbeats: those that the group reads itself, and those that its ticks carry.
 
 A tick carries the newest heartbeat of each member that heartbeats apart, and vouches for a span of
-broker time (`protocol.covers`). The members in it have been heard, and only then the session clock
-moves: so no member expires that wrote a heartbeat in that span.
+broker time (`protocol.covers`). The group absorbs these heartbeats before it moves the session
+clock, so no member that wrote a heartbeat in that span expires.
 
-A member offers to heartbeat apart when it joins. It is told to once a tick has shown that a clock
-listens, within the last two sessions. So a job without the topic, or without the right to read it,
-works as before. A member is never told to stop: until it had read that, it would not be heard.
+A member offers to heartbeat apart when it joins. The coordinator asks it to once a tick has shown,
+within the last two sessions, that a clock listens. So a job without the topic, or without the right
+to read it, gets all heartbeats from `muster.membership`. The coordinator never asks a member to
+stop, because no heartbeat of it would count until the member had read that.
 """
 
 from __future__ import annotations
@@ -24,58 +25,59 @@ from muster.state.roster import Roster
 Numbers = NDArray[np.int64]
 
 
-def take(draft: Draft, tick: Tick) -> None:
-    """Take in what a tick's clock has heard, and move the session clock by the time it covers."""
+def absorb_cover(draft: Draft, tick: Tick) -> None:
+    """Absorb the heartbeats in a tick, and move the session clock by the time its cover spans."""
     if tick.cover is None:
         if draft.sessions.agreement is not None:
-            deadlines.use_up(draft)  # a clock that hears nothing has written it
+            deadlines.renew_wake_up(draft)  # a clock that reads no heartbeats wrote the tick
         return
     sessions, cover = draft.sessions, tick.cover
     sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)
-    before_ms = sessions.session_ms
+    session_before_ms = sessions.session_ms
     if sessions.is_apart:
-        span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
-        sessions.cover(*span, deadlines.step_ms(draft))
+        cover_span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
+        sessions.cover(*cover_span, deadlines.step_ms(draft))
     if tick.refused:
         for heard in cover.heard:
             fencing.note_refused(draft, heard.member)
     elif cover.heard:
-        _hear(draft, cover, before_ms)
+        _hear(draft, cover, session_before_ms)
 
 
-def tell(draft: Draft, tick: Tick) -> None:
-    """Tell the members that offered it to heartbeat apart from now on."""
+def ask_to_write_apart(draft: Draft, tick: Tick) -> None:
+    """Ask the members that offered it to heartbeat apart from now on."""
     if tick.cover is None:
         return
     flags = draft.sessions.flags
-    offered = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED).tolist()
-    slots = [slot for slot in offered if not draft.member(slot).away]  # they get no record
+    offering = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED).tolist()
+    slots = [slot for slot in offering if not draft.member(slot).away]  # they get no record
     if slots:
         flags[slots] |= APART
         draft.answer.update(slots)
 
 
-def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
+def _hear(draft: Draft, cover: Cover, session_before_ms: int) -> None:
     members, ages, epochs, digests = zip(*cover.heard, strict=True)
     slots = _slots_of(draft.roster, members)
     age_ms = 1_000 * np.array(ages, dtype=np.int64)
     # An age above the interval is that of a heartbeat before a leave or an expiry.
-    strange = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
-    fencing.answer_unknowns(draft, (members[index] for index in np.flatnonzero(strange).tolist()))
+    is_unknown = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
+    unknown = np.flatnonzero(is_unknown).tolist()
+    fencing.answer_unknowns(draft, (members[index] for index in unknown))
     sessions = draft.sessions
     # A member that joined in this batch has no record yet: the heartbeat is of a session before.
-    known = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
+    counts = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
     # A member that left for a while wrote its heartbeat before that.
-    known[known] = ~draft.roster.columns.away[slots[known]]
-    slots = slots[known]
+    counts[counts] = ~draft.roster.columns.away[slots[counts]]
+    slots = slots[counts]
     if not len(slots):
         return
-    heard_ms = np.maximum(sessions.session_ms - age_ms[known], before_ms)
+    heard_ms = np.maximum(sessions.session_ms - age_ms[counts], session_before_ms)
     beat(
         draft,
         slots,
-        np.array(epochs, dtype=np.int64)[known],
-        np.array(digests, dtype=np.uint64)[known],
+        np.array(epochs, dtype=np.int64)[counts],
+        np.array(digests, dtype=np.uint64)[counts],
         np.maximum(heard_ms, sessions.last_ms[slots]),
     )
     sessions.reset_earliest()
@@ -105,7 +107,7 @@ def beat(
     """
     again, above, reading = draft.sessions.beat(slots, epochs, digests, session_ms)
     for slot in reading:
-        deafness.heard(draft, slot)
+        deafness.note_reading(draft, slot)
     for slot in again:
         draft.ask(slot)
     for slot in above:

@@ -12,13 +12,14 @@ from muster.protocol.tasks import IntArray
 from muster.state.ownership import NO_MEMBER
 
 SORTED_FROM = 16
-"""From this many questions in a batch on the tasks are sorted, which costs as much as so many."""
+"""From this many calls in a batch on the tasks are sorted; one sort costs as much as the calls."""
 
 
 class Holders:
     """Slot → the tasks that it holds, for one vector of holders.
 
-    The vector may be written to: `tasks` looks at it again, and `gain` tells of new holders.
+    The vector may be written to: `tasks` checks each task again, and a caller of `gain` names the
+    tasks that a slot got.
     """
 
     def __init__(self) -> None:
@@ -41,13 +42,13 @@ class Holders:
         if self._order is None:
             self._sort(holder)
         assert self._order is not None
-        held = self._order[0:0]
+        candidates = self._order[0:0]
         if slot + 1 < len(self._starts):
-            held = self._order[self._starts[slot] : self._starts[slot + 1]]
+            candidates = self._order[self._starts[slot] : self._starts[slot + 1]]
         if slot in self._gained:
-            held = np.unique(np.concatenate((held, *self._gained[slot])))
-        mine: IntArray = held[holder[held] == slot]
-        return mine
+            candidates = np.unique(np.concatenate((candidates, *self._gained[slot])))
+        held_by_slot: IntArray = candidates[holder[candidates] == slot]
+        return held_by_slot
 
     def gain(self, slot: int, tasks: IntArray) -> None:
         """Note that a slot has been written to these places of the vector."""

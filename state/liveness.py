@@ -129,8 +129,8 @@ class Liveness:
     @classmethod
     def new(cls, slots: int = 0) -> Liveness:
         """A liveness without members and with the clocks at 0."""
-        rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, 0, 0, 0, None, NO_MARK, None, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        arrays = (np.zeros(slots, dtype=dtype) for dtype in _TYPES)
+        return cls(0, 0, 0, 0, 0, None, NO_MARK, None, {}, *arrays)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -149,8 +149,8 @@ class Liveness:
         """Make room for this many slots."""
         missing = slots - len(self.last_ms)
         for name, kind in zip(_FIELDS, _TYPES, strict=True) if missing > 0 else ():
-            more = np.zeros(missing, dtype=kind)
-            setattr(self, name, np.concatenate((getattr(self, name), more)))
+            empty_rows = np.zeros(missing, dtype=kind)
+            setattr(self, name, np.concatenate((getattr(self, name), empty_rows)))
 
     def start(self, slot: int, timeout_ms: int) -> None:
         """Start a session for a new member in the slot."""
@@ -208,8 +208,8 @@ class Liveness:
 
     def offer(self, slot: int, offered: bool, apart: bool) -> None:
         """Note whether a member can heartbeat apart, and whether it is told to."""
-        kept = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))
-        self.flags[slot] = kept | (OFFERED if offered else 0) | (APART if apart else 0)
+        other_flags = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))
+        self.flags[slot] = other_flags | (OFFERED if offered else 0) | (APART if apart else 0)
 
     def move_to(self, at_ms: int, step_ms: int) -> None:
         """Move both clocks; the session clock by `step_ms` at most."""
@@ -233,17 +233,17 @@ class Liveness:
                 one ends no session before its time.
             step_ms: the longest time that one cover counts for.
         """
-        known_ms = max(self.covered_ms, self.claimed_ms)
+        claimed_before_ms = max(self.covered_ms, self.claimed_ms)
         self.claimed_ms = max(self.claimed_ms, min(through_ms, at_ms + BROKERS_DIFFER_MS))
         through_ms = min(through_ms, at_ms)
-        new_ms = through_ms - max(from_ms, self.covered_ms)
+        newly_covered_ms = through_ms - max(from_ms, self.covered_ms)
         if through_ms <= self.covered_ms:
             return
-        if from_ms > known_ms:
+        if from_ms > claimed_before_ms:
             # In the time that no clock vouches for, a member may have begun a new lease.
-            alive = (self.flags & (APART | MUTE)) == APART
-            self.last_ms[alive] = np.maximum(self.last_ms[alive], self.session_ms)
-        self.session_ms += min(max(new_ms, 0), step_ms)
+            listening = (self.flags & (APART | MUTE)) == APART
+            self.last_ms[listening] = np.maximum(self.last_ms[listening], self.session_ms)
+        self.session_ms += min(max(newly_covered_ms, 0), step_ms)
         self.covered_ms = through_ms
         # A time that no clock vouches for must not lengthen a session either.
         np.minimum(self.last_ms, self.sign_of(max(self.clock_ms, at_ms)), out=self.last_ms)
@@ -253,9 +253,11 @@ class Liveness:
     def earliest_ms(self) -> int:
         """Session time before which no session ends and no pending response is overdue."""
         if self._earliest_ms is None:
-            ends = np.where(self._counts(), self.last_ms + self.timeout_ms, NEVER)
-            due = np.where(self.response_due > 0, self.response_due, NEVER)
-            self._earliest_ms = int(min(ends.min(initial=NEVER), due.min(initial=NEVER)))
+            session_ends = np.where(self._counts(), self.last_ms + self.timeout_ms, NEVER)
+            response_ends = np.where(self.response_due > 0, self.response_due, NEVER)
+            self._earliest_ms = int(
+                min(session_ends.min(initial=NEVER), response_ends.min(initial=NEVER))
+            )
         return self._earliest_ms
 
     def _counts(self) -> NDArray[np.bool_]:
@@ -279,9 +281,11 @@ class Liveness:
         self._earliest_ms = None
         if self.session_ms < self.earliest_ms:
             return [], []
-        silent = self._counts() & (self.last_ms + self.timeout_ms <= self.session_ms)
-        slow = (self.response_due > 0) & (self.response_due <= self.session_ms) & ~silent
-        return np.flatnonzero(silent).tolist(), np.flatnonzero(slow).tolist()
+        expired = self._counts() & (self.last_ms + self.timeout_ms <= self.session_ms)
+        late_responders = (
+            (self.response_due > 0) & (self.response_due <= self.session_ms) & ~expired
+        )
+        return np.flatnonzero(expired).tolist(), np.flatnonzero(late_responders).tolist()
 
     def demand(self, slot: int) -> None:
         """Demand something of a member; its time starts when it can have read the demand.
@@ -339,25 +343,29 @@ class Liveness:
         muted = (self.flags[slots] & MUTE) != 0
         self.last_ms[slots[~muted]] = session_ms[~muted]
         self.flags[slots[~muted]] &= 0xFFFF & ~REFUSED
-        reads = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
-        disagrees = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
-        above = (epoch > self.epoch[slots]) & ~muted
-        before = self.misses.copy()
-        self.misses[slots[~disagrees]] = 0
-        last = np.unique(slots[::-1], return_index=True)[1]
-        final = count - 1 - last  # index of each sender's newest heartbeat
-        missed = np.unique(slots[disagrees])
-        added = np.bincount(slots[disagrees], minlength=len(self.misses))[missed]
-        total = np.minimum(self.misses[missed].astype(np.int64) + added, 255)
-        self.misses[missed] = total.astype(np.uint8)
-        agreed = ~disagrees[final]
-        self.misses[slots[final][agreed]] = 0
-        self.flags[slots[final]] &= 0xFFFF & ~AGREED
-        self.flags[slots[final][agreed]] |= AGREED
-        now = self.misses
-        again = (now >= 2) & (_BITS[now] > np.maximum(_BITS[before], 1))
-        sets = np.flatnonzero(again), np.unique(slots[above]), np.unique(slots[reads])
-        return sets[0].tolist(), sets[1].tolist(), sets[2].tolist()
+        shows_reading = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
+        is_miss = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
+        claims_higher_epoch = (epoch > self.epoch[slots]) & ~muted
+        misses_before = self.misses.copy()
+        self.misses[slots[~is_miss]] = 0
+        newest_reversed = np.unique(slots[::-1], return_index=True)[1]
+        newest_index = count - 1 - newest_reversed  # index of each sender's newest heartbeat
+        missing_slots = np.unique(slots[is_miss])
+        new_misses = np.bincount(slots[is_miss], minlength=len(self.misses))[missing_slots]
+        total_misses = np.minimum(self.misses[missing_slots].astype(np.int64) + new_misses, 255)
+        self.misses[missing_slots] = total_misses.astype(np.uint8)
+        newest_agrees = ~is_miss[newest_index]
+        self.misses[slots[newest_index][newest_agrees]] = 0
+        self.flags[slots[newest_index]] &= 0xFFFF & ~AGREED
+        self.flags[slots[newest_index][newest_agrees]] |= AGREED
+        misses = self.misses
+        publishes_again = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
+        slot_arrays = (
+            np.flatnonzero(publishes_again),
+            np.unique(slots[claims_higher_epoch]),
+            np.unique(slots[shows_reading]),
+        )
+        return slot_arrays[0].tolist(), slot_arrays[1].tolist(), slot_arrays[2].tolist()
 
     def to_bytes(self) -> bytes:
         """The header, the read offsets, and the arrays, deflated; little endian.
@@ -379,16 +387,16 @@ class Liveness:
                 *(self.agreement or NO_AGREEMENT),
             )
         ]
-        lines = [f"{t}\t{p}\t{o}" for (t, p), o in sorted(self.through.items())]
-        text = "\n".join(lines).encode()
-        parts += [len(text).to_bytes(4, "little"), text]
-        arrays: list[bytes] = []
-        for name, kind in _STORED:
-            little = np.dtype(kind).newbyteorder("<")
+        offset_lines = [f"{t}\t{p}\t{o}" for (t, p), o in sorted(self.through.items())]
+        offset_text = "\n".join(offset_lines).encode()
+        parts += [len(offset_text).to_bytes(4, "little"), offset_text]
+        array_parts: list[bytes] = []
+        for name, dtype in _STORED:
+            little_endian = np.dtype(dtype).newbyteorder("<")
             values = getattr(self, name)
             values = self.session_ms - values if name == "last_ms" else values
-            arrays.append(values.astype(little, copy=False).tobytes())
-        return b"".join((*parts, zlib.compress(b"".join(arrays), 1)))
+            array_parts.append(values.astype(little_endian, copy=False).tobytes())
+        return b"".join((*parts, zlib.compress(b"".join(array_parts), 1)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[Liveness, int]:
@@ -401,43 +409,51 @@ class Liveness:
         header = _HEADERS.get(version)
         if header is None or len(data) < header.size + 4:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
-        _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *more = header.unpack_from(data)
-        covered_ms, claimed_ms, listened_ms = more[:3] or (clock_ms, 0, 0)
-        agreement = Agreement(*(more[3:] or NO_AGREEMENT))
-        place = header.size + 4
-        end = place + int.from_bytes(data[place - 4 : place], "little")
+        _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *later_fields = header.unpack_from(
+            data
+        )
+        covered_ms, claimed_ms, listened_ms = later_fields[:3] or (clock_ms, 0, 0)
+        agreement = Agreement(*(later_fields[3:] or NO_AGREEMENT))
+        text_start = header.size + 4
+        text_end = text_start + int.from_bytes(data[text_start - 4 : text_start], "little")
         through = {}
-        for line in data[place:end].decode().splitlines():
+        for line in data[text_start:text_end].decode().splitlines():
             topic, partition, offset = line.split("\t")
             through[topic, int(partition)] = int(offset)
-        arrays, at, stored = data, end, tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
+        array_bytes, array_start, stored_fields = (
+            data,
+            text_end,
+            tuple(zip(_FIELDS, _OLD_TYPES, strict=True)),
+        )
         is_deflated = version >= 3
         if is_deflated:
-            arrays, end = _inflated(data, end, slots)
-            at, stored = 0, _STORED
-        wake = None if wake_ms < 0 else wake_ms
+            array_bytes, text_end = _inflated(data, text_end, slots)
+            array_start, stored_fields = 0, _STORED
+        wake_at_ms = None if wake_ms < 0 else wake_ms
         liveness = cls.new(slots)
-        for name, kind in stored:
+        for name, kind in stored_fields:
             width = np.dtype(kind).newbyteorder("<")
-            if at + slots * width.itemsize > len(arrays):
-                raise ValueError(f"liveness of {slots} slots is cut short at byte {len(arrays)}")
-            read = np.frombuffer(arrays, width, slots, at)
-            setattr(liveness, name, read.astype(getattr(liveness, name).dtype))
-            at += slots * width.itemsize
+            if array_start + slots * width.itemsize > len(array_bytes):
+                raise ValueError(
+                    f"liveness of {slots} slots is cut short at byte {len(array_bytes)}"
+                )
+            column = np.frombuffer(array_bytes, width, slots, array_start)
+            setattr(liveness, name, column.astype(getattr(liveness, name).dtype))
+            array_start += slots * width.itemsize
         if is_deflated:
             liveness.last_ms = session_ms - liveness.last_ms
-        clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
-        clocks |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
+        scalars = {"clock_ms": clock_ms, "session_ms": session_ms}
+        scalars |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
-        clocks["wake_ms"] = wake
-        liveness = replace(liveness, **clocks, published_mark=mark, through=through)
+        scalars["wake_ms"] = wake_at_ms
+        liveness = replace(liveness, **scalars, published_mark=mark, through=through)
         liveness.agreement = agreement if agreement.members else None
-        return liveness, end if is_deflated else at
+        return liveness, text_end if is_deflated else array_start
 
 
-def _inflated(data: bytes, at: int, slots: int) -> tuple[bytes, int]:
+def _inflated(data: bytes, start: int, slots: int) -> tuple[bytes, int]:
     """The deflated arrays, and the offset behind them."""
     try:
-        return inflate(data, at, slots * _SLOT_BYTES)
+        return inflate(data, start, slots * _SLOT_BYTES)
     except DecodeError as error:
         raise ValueError(f"arrays that cannot be read: {error}") from None

@@ -98,32 +98,37 @@ def advance(
     """
     draft = Draft(group, coordinator_epoch, assignors, aside)
     fresh = _fresh(draft, events)
-    later = recovery.successor(group, fresh, coordinator_epoch)
-    if later is not None:  # it takes the events; this coordinator decides nothing any more
-        left = replace(group, recovery=replace(group.recovery, successor=later))
-        return Step(left, (), None, changed=False)
+    later_epoch = recovery.successor(group, fresh, coordinator_epoch)
+    if later_epoch is not None:  # it takes the events; this coordinator decides nothing any more
+        superseded_group = replace(group, recovery=replace(group.recovery, successor=later_epoch))
+        return Step(superseded_group, (), None, changed=False)
     if draft.asks_members:
         recovery.begin(draft)
     elif not fresh:
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    answered = _take_deferred(draft)
+    completed_snapshot = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = deadlines.wake_ms(draft)
     fencing.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
-    clock = deadlines.publish(draft, wake_at_ms)
+    wake_up_records = deadlines.publish(draft, wake_at_ms)
     changed = draft.changed
-    done = draft.finished(changed=changed)
-    names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
-    if names is not None:
-        records.insert(0, names)  # before the first record that refers to it
+    next_group = draft.finished(changed=changed)
+    dictionary = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
+    if dictionary is not None:
+        records.insert(0, dictionary)  # before the first record that refers to it
     if changed:
-        if answered is not None and answered.generation != done.generation:
-            records.append(answered)  # else its moves and reasons would never be published
-        records.append(done.snapshot())
-    records += [*clock, *draft.rejected]
-    return Step(done, tuple(records), wake_at_ms, changed)
+        if (
+            completed_snapshot is not None
+            and completed_snapshot.generation != next_group.generation
+        ):
+            records.append(
+                completed_snapshot
+            )  # else its moves and reasons would never be published
+        records.append(next_group.snapshot())
+    records += [*wake_up_records, *draft.rejected]
+    return Step(next_group, tuple(records), wake_at_ms, changed)
 
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
@@ -136,18 +141,21 @@ def _take_deferred(draft: Draft) -> GroupSnapshot | None:
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
     """The events that are not absorbed yet, sorted, each once; updates the read offsets."""
     through = dict(draft.sessions.through)
-    ordered = sorted(events, key=_sort_key)
+    sorted_events = sorted(events, key=_sort_key)
     fresh: list[Taken] = []
     seen: set[tuple[str, int, int]] = set()
-    for event in ordered:
+    for event in sorted_events:
         topic, partition, offset, _ = event.origin
         if offset >= 0:
-            place = (topic, partition)
-            if offset <= draft.group.sessions.through.get(place, -1) or (*place, offset) in seen:
+            partition_key = (topic, partition)
+            if (
+                offset <= draft.group.sessions.through.get(partition_key, -1)
+                or (*partition_key, offset) in seen
+            ):
                 continue
-            seen.add((*place, offset))
-            if offset > through.get(place, -1):
-                through[place] = offset
+            seen.add((*partition_key, offset))
+            if offset > through.get(partition_key, -1):
+                through[partition_key] = offset
         fresh.append(event)
     draft.sessions.through = through
     return fresh
@@ -173,7 +181,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case GroupConfig():
                 config_events.configure(draft, event)
             case TopicsFound():
-                discovery.take(draft, event)
+                discovery.absorb(draft, event)
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():
@@ -182,7 +190,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
                 fencing.note_refused(draft, event.member)
             case _:
                 if isinstance(event, Tick):
-                    heartbeats.take(draft, event)
+                    heartbeats.absorb_cover(draft, event)
                 deadlines.move_to(draft, event.origin.at_ms)
                 _absorb_member_event(draft, event)
     _beat(draft, run)
@@ -200,7 +208,7 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
             drains.order(draft, event)
         case Tick():
             deadlines.prove(draft, event)
-            heartbeats.tell(draft, event)
+            heartbeats.ask_to_write_apart(draft, event)
         case _:
             assert_never(event)
 
@@ -211,52 +219,61 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
         sessions = draft.sessions
         draft.newest = run[-1].origin
         at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
-        clock = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
+        clock_times = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
         is_apart = sessions.is_apart
-        session = _session_times(draft, clock, is_apart)
+        session_times = _session_times(draft, clock_times, is_apart)
         sessions.reset_earliest()
-        other = deadlines.next_ms(draft)
-        cut = int(np.searchsorted(session, sessions.earliest_ms))
-        cut = cut if other is None else min(cut, int(np.searchsorted(clock, other)))
-        if cut == 0:
-            deadlines.move_to(draft, int(clock[0]))
-            cut = 1
-            session = np.array([sessions.session_ms], dtype=np.int64)
-        ahead = np.maximum(clock - sessions.covered_ms, 0) + BROKERS_DIFFER_MS if is_apart else 0
-        _beat_slots(draft, run[:cut], (session + ahead)[:cut])
-        if sessions.clock_ms < clock[cut - 1]:
-            sessions.clock_ms, sessions.session_ms = int(clock[cut - 1]), int(session[cut - 1])
+        other_deadline_ms = deadlines.next_ms(draft)
+        run_length = int(np.searchsorted(session_times, sessions.earliest_ms))
+        run_length = (
+            run_length
+            if other_deadline_ms is None
+            else min(run_length, int(np.searchsorted(clock_times, other_deadline_ms)))
+        )
+        if run_length == 0:
+            deadlines.move_to(draft, int(clock_times[0]))
+            run_length = 1
+            session_times = np.array([sessions.session_ms], dtype=np.int64)
+        sign_advance_ms = (
+            np.maximum(clock_times - sessions.covered_ms, 0) + BROKERS_DIFFER_MS if is_apart else 0
+        )
+        _beat_slots(draft, run[:run_length], (session_times + sign_advance_ms)[:run_length])
+        if sessions.clock_ms < clock_times[run_length - 1]:
+            sessions.clock_ms, sessions.session_ms = (
+                int(clock_times[run_length - 1]),
+                int(session_times[run_length - 1]),
+            )
             sessions.covered_ms = sessions.covered_ms if is_apart else sessions.clock_ms
-        run = run[cut:]
+        run = run[run_length:]
 
 
-def _session_times(draft: Draft, clock: Times, is_apart: bool) -> Times:
+def _session_times(draft: Draft, clock_times: Times, is_apart: bool) -> Times:
     """Session time when each heartbeat is read; where members heartbeat apart, it stands still."""
     sessions = draft.sessions
-    before = sessions.clock_ms or int(clock[0])
-    now = sessions.session_ms or before
+    clock_before = sessions.clock_ms or int(clock_times[0])
+    session_now = sessions.session_ms or clock_before
     if is_apart:
-        return np.full(len(clock), now, dtype=np.int64)
-    jumps = np.diff(clock, prepend=sessions.covered_ms or before)
-    jumps = np.minimum(jumps, deadlines.step_ms(draft))
-    return now + np.cumsum(jumps)
+        return np.full(len(clock_times), session_now, dtype=np.int64)
+    steps = np.diff(clock_times, prepend=sessions.covered_ms or clock_before)
+    steps = np.minimum(steps, deadlines.step_ms(draft))
+    return session_now + np.cumsum(steps)
 
 
-def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
+def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> None:
     by_id = draft.roster.by_id
     slots = np.fromiter((by_id.get(b.member, -1) for b in run), dtype=np.intp, count=len(run))
-    known = slots >= 0
-    if not known.all():
+    is_known_slot = slots >= 0
+    if not is_known_slot.all():
         for beat in run:
             if beat.member not in by_id:
                 fencing.answer_unknown(draft, beat.member, fencing.ANY_INCARNATION)
-        run = [beat for beat, is_known in zip(run, known.tolist(), strict=True) if is_known]
-        slots, session = slots[known], session[known]
+        run = [beat for beat, is_known in zip(run, is_known_slot.tolist(), strict=True) if is_known]
+        slots, session_times = slots[is_known_slot], session_times[is_known_slot]
     if not run:
         return
     epochs = np.fromiter((b.epoch for b in run), dtype=np.int64, count=len(run))
     digests = np.fromiter((b.digest for b in run), dtype=np.uint64, count=len(run))
-    heartbeats.beat(draft, slots, epochs, digests, session)
+    heartbeats.beat(draft, slots, epochs, digests, session_times)
 
 
 def _settle(draft: Draft) -> None:
@@ -281,14 +298,14 @@ def _settle(draft: Draft) -> None:
     if draft.possible_causes and (draft.causes or placement.could_change(draft)):
         draft.causes.absorb(draft.possible_causes)
     placement.follow_overtaken(draft)
-    fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
-    if fresh:
+    opens_generation = bool(draft.causes) and bool(draft.roster or draft.group.roster)
+    if opens_generation:
         _open_generation(draft)
         draft.target.is_overtaken |= draft.target.asked_ms is not None
     if not draft.roster and deadlines.is_pending(draft):
         _place_nothing(draft)
     draft.due |= draft.target.asked_ms is not None
-    if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
+    if (opens_generation or draft.due or _gate_opened(draft)) and placement.due(draft):
         draft.cause = _without_waits(draft)
         placement.place(draft)
     if not (draft.answer or draft.touched or draft.acknowledged or draft.changed):
@@ -298,18 +315,18 @@ def _settle(draft: Draft) -> None:
 
 
 def _open_generation(draft: Draft) -> None:
-    waits = no_tasks(draft.id, declares=bool(draft.sources))
+    no_tasks_text = no_tasks(draft.id, declares=bool(draft.sources))
     if not places(draft.table, draft.assignor):
-        parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
+        parts = [str(draft.causes), no_tasks_text]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
         # A generation may stay pending, with new causes in every batch: the first ones are kept.
-        before = cut(_without_waits(draft), CAUSE_CHARS_MAX)
+        earlier_causes = cut(_without_waits(draft), CAUSE_CHARS_MAX)
         if draft.causes.has_members(causes.JOINED) and deadlines.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
-            before = causes.without(before, causes.JOINED)
+            earlier_causes = causes.without(earlier_causes, causes.JOINED)
             for slot in draft.roster.slots:
                 draft.causes.member(causes.JOINED, draft.member(slot).id)
-        parts = [before, str(draft.causes)]
+        parts = [earlier_causes, str(draft.causes)]
     else:
         parts = [str(draft.causes)]
     if not deadlines.is_pending(draft):
@@ -324,8 +341,8 @@ def _open_generation(draft: Draft) -> None:
 def _without_waits(draft: Draft) -> str:
     """The cause of the pending generation without what it waits for."""
     cause = draft.cause
-    for waits in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
-        cause = cause.removesuffix(waits).removesuffix("; ")
+    for waiting_text in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
+        cause = cause.removesuffix(waiting_text).removesuffix("; ")
     return cause
 
 

@@ -48,8 +48,8 @@ class Columns:
     @classmethod
     def of(cls, members: Sequence[MemberEntry | None]) -> Columns:
         """The columns of members by slot."""
-        nothing = cls(**{f.name: np.empty(0, dtype=f.dtype) for f in _FIELDS if not f.optional})
-        return nothing.renewed(members, range(len(members)))
+        no_columns = cls(**{f.name: np.empty(0, dtype=f.dtype) for f in _FIELDS if not f.optional})
+        return no_columns.renewed(members, range(len(members)))
 
     def renewed(self, members: Sequence[MemberEntry | None], slots: Iterable[int]) -> Columns:
         """The columns after the members in these slots changed."""
@@ -61,10 +61,10 @@ class Columns:
 
     def agree_with(self, members: Sequence[MemberEntry | None]) -> bool:
         """Whether these are the columns of the given members, for invariant checks."""
-        fresh = Columns.of(members)
+        recomputed = Columns.of(members)
         return all(
             _values(f, getattr(self, f.name), len(members))
-            == _values(f, getattr(fresh, f.name), len(members))
+            == _values(f, getattr(recomputed, f.name), len(members))
             for f in _FIELDS
         )
 
@@ -110,8 +110,8 @@ _FIELDS = (
 )
 
 
-def _or(value: int | None, instead: int) -> int:
-    return instead if value is None else value
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _set_or_all(topics: tuple[str, ...] | None) -> frozenset[str] | None:
@@ -128,13 +128,13 @@ def _renewed(
     changed: Sequence[tuple[int, MemberEntry | None]],
     count: int,
 ) -> NDArray[Any] | None:
-    news = [(s, field.default if m is None else field.value_of(m)) for s, m in changed]
-    if field.optional and column is None and all(value == field.default for _, value in news):
+    new_values = [(s, field.default if m is None else field.value_of(m)) for s, m in changed]
+    if field.optional and column is None and all(value == field.default for _, value in new_values):
         return None
     renewed: NDArray[Any] = np.empty(count, dtype=field.dtype)
     renewed.fill(field.default)
     if column is not None:
         renewed[: len(column)] = column
-    for slot, value in news:  # one by one, because numpy would read a tuple as a row
+    for slot, value in new_values:  # one by one, because numpy would read a tuple as a row
         renewed[slot] = value
     return renewed

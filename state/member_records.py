@@ -22,17 +22,18 @@ def write(draft: Draft, slots: list[int]) -> None:
     slots = [s for s in slots if draft.roster.by_slot[s] is not None and not draft.member(s).away]
     if not slots:
         return
-    addressed = set(slots)
-    if not all(o.notified or o.slot not in addressed for o in draft.owned.orphans):
+    addressed_slots = set(slots)
+    if not all(o.notified or o.slot not in addressed_slots for o in draft.owned.orphans):
         draft.owned.orphans = tuple(
-            o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
+            o._replace(notified=o.notified or o.slot in addressed_slots)
+            for o in draft.owned.orphans
         )
-    sets = {Role.ACTIVE: _actives(draft, slots)}
+    role_sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
-        kept = draft.owned.copies[role].kept
-        sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
-    coming = takeovers.standbys(draft)
-    awaited = _split(draft, task_of(coming), slot_of(coming), slots)
+        kept_copies = draft.owned.copies[role].kept
+        role_sets[role] = _split(draft, task_of(kept_copies), slot_of(kept_copies), slots)
+    coming_active = takeovers.standbys(draft)
+    awaited_sets = _split(draft, task_of(coming_active), slot_of(coming_active), slots)
     names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
@@ -49,13 +50,13 @@ def write(draft: Draft, slots: list[int]) -> None:
             question = replace(member, revision=0)
             draft.replies.append((member.id, _record(draft, question, Holding(), EMPTY, names)))
             continue
-        held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
-        record = _record(draft, member, held, awaited.get(slot, EMPTY), names)
+        holding = Holding(*(role_sets[role].get(slot, EMPTY) for role in Role))
+        record = _record(draft, member, holding, awaited_sets.get(slot, EMPTY), names)
         draft.replies.append((member.id, record))
 
 
 def _record(
-    draft: Draft, member: Member, held: Holding, awaited: TaskSet, names: Dictionary | None
+    draft: Draft, member: Member, holding: Holding, awaited: TaskSet, names: Dictionary | None
 ) -> MemberAssignment:
     return MemberAssignment(
         group=draft.id,
@@ -67,9 +68,9 @@ def _record(
         generation=max(draft.target.generation, member.epoch),
         epoch=member.epoch,
         revision=member.revision,
-        active=held.active,
-        standby=held.standby,
-        learner=held.learner,
+        active=holding.active,
+        standby=holding.standby,
+        learner=holding.learner,
         next=awaited,
         report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
@@ -83,18 +84,18 @@ def _record(
 
 
 def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
-    kept = np.flatnonzero(draft.mask(slots)[draft.owned.holder] & ~draft.owned.revoking).astype(
-        np.int32
-    )
-    return _split(draft, kept, draft.owned.holder[kept], slots)
+    kept_tasks = np.flatnonzero(
+        draft.mask(slots)[draft.owned.holder] & ~draft.owned.revoking
+    ).astype(np.int32)
+    return _split(draft, kept_tasks, draft.owned.holder[kept_tasks], slots)
 
 
 def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> dict[int, TaskSet]:
     """Slot → the set of its tasks; `task` must ascend."""
-    mine = draft.mask(slots)[slot]
-    task, slot = task[mine], slot[mine]
+    is_addressed = draft.mask(slots)[slot]
+    task, slot = task[is_addressed], slot[is_addressed]
     order = np.argsort(slot, kind="stable")
     task, slot = task[order], slot[order]
-    cuts = [0, *(np.flatnonzero(slot[1:] != slot[:-1]) + 1).tolist(), len(slot)]
-    owners = slot[cuts[:-1]].tolist() if len(slot) else []
-    return dict(zip(owners, draft.table.sets_of(task, cuts), strict=False))
+    boundaries = [0, *(np.flatnonzero(slot[1:] != slot[:-1]) + 1).tolist(), len(slot)]
+    owners = slot[boundaries[:-1]].tolist() if len(slot) else []
+    return dict(zip(owners, draft.table.sets_of(task, boundaries), strict=False))

@@ -130,7 +130,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     draft.update(
         slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile
     )
-    deafness.repeated(draft, slot)
+    deafness.note_repeated_join(draft, slot)
     _answer_join(draft, slot, event)
 
 
@@ -156,8 +156,10 @@ def leave(draft: Draft, event: Leave) -> None:
     slot = draft.roster.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
-    is_out = bool(draft.sessions.flags[slot] & (FENCED | DEAF))  # its tasks are placed elsewhere
-    if event.temporary and not is_out:
+    is_fenced_or_deaf = bool(
+        draft.sessions.flags[slot] & (FENCED | DEAF)
+    )  # its tasks are placed elsewhere
+    if event.temporary and not is_fenced_or_deaf:
         draft.sessions.hear(slot)
         draft.sessions.flags[slot] = MUTE
         draft.sessions.cancel_demand(slot)

@@ -40,27 +40,27 @@ def slot_of(pairs: Codes) -> IntArray:
     return (pairs & 0xFFFFFFFF).astype(np.int32)
 
 
-def union(one: Codes, other: Codes) -> Codes:
+def union(pairs: Codes, other_pairs: Codes) -> Codes:
     """The pairs of both; free of cost if one of them is empty, which is the common case."""
-    if len(one) == 0 or len(other) == 0:
-        return one if len(other) == 0 else other
-    if len(other) == 1:
-        place = int(np.searchsorted(one, other[0]))
-        if place < len(one) and one[place] == other[0]:
-            return one
-        return np.concatenate((one[:place], other, one[place:]))
-    return _distinct(np.concatenate((one, other)))
+    if len(pairs) == 0 or len(other_pairs) == 0:
+        return pairs if len(other_pairs) == 0 else other_pairs
+    if len(other_pairs) == 1:
+        index = int(np.searchsorted(pairs, other_pairs[0]))
+        if index < len(pairs) and pairs[index] == other_pairs[0]:
+            return pairs
+        return np.concatenate((pairs[:index], other_pairs, pairs[index:]))
+    return _distinct(np.concatenate((pairs, other_pairs)))
 
 
-def contains(pairs: Codes | IntArray, asked: Codes | IntArray) -> BoolArray:
+def contains(pairs: Codes | IntArray, candidates: Codes | IntArray) -> BoolArray:
     """bool[K]: which of the asked pairs (or tasks) are among `pairs`, which must ascend.
 
     `np.isin` sorts both, which for one asked pair among thousands costs fifty times as much.
     """
-    if len(pairs) == 0 or len(asked) == 0:
-        return np.zeros(len(asked), dtype=np.bool_)
-    place = np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)
-    are_among: BoolArray = pairs[place] == asked
+    if len(pairs) == 0 or len(candidates) == 0:
+        return np.zeros(len(candidates), dtype=np.bool_)
+    index = np.minimum(np.searchsorted(pairs, candidates), len(pairs) - 1)
+    are_among: BoolArray = pairs[index] == candidates
     return are_among
 
 
@@ -88,12 +88,12 @@ class Copies(NamedTuple):
     Attributes:
         wanted: the copies of the target.
         kept: the copies that members hold and keep.
-        going: the copies that members must give up and still hold.
+        releasing: the copies that members must give up and still hold.
     """
 
     wanted: Codes
     kept: Codes
-    going: Codes
+    releasing: Codes
 
 
 def no_copies() -> Copies:
@@ -134,9 +134,9 @@ class Lags(NamedTuple):
     offsets: NDArray[np.int64]
     reported_ms: NDArray[np.int64]
 
-    def where(self, stays: BoolArray) -> Lags:
+    def where(self, remains: BoolArray) -> Lags:
         """The lags that stay."""
-        return Lags(*(part[stays] for part in self))
+        return Lags(*(part[remains] for part in self))
 
 
 def no_lags() -> Lags:

@@ -70,16 +70,16 @@ def is_large(draft: Draft) -> bool:
     if draft.assignor not in BUILT_IN or draft.assignor in CONNECT_ASSIGNORS:
         return False
     settings = draft.settings
-    size = len(draft.table) * (1 + settings.num_standby_replicas)
-    size *= 1 if draft.table.weigh_alike else WEIGHED
-    if size * len(draft.roster) <= SIZE_MAX:
+    cost = len(draft.table) * (1 + settings.num_standby_replicas)
+    cost *= 1 if draft.table.weigh_alike else WEIGHED
+    if cost * len(draft.roster) <= SIZE_MAX:
         return False
     has_racks = settings.rack_aware_assignment_strategy != "none"
     has_tags = bool(settings.rack_aware_assignment_tags)
     kinds = {
         (m.capacity, m.topics, has_racks and m.rack, has_tags and m.tags) for m in draft.roster
     }
-    return size * len(kinds) > SIZE_MAX
+    return cost * len(kinds) > SIZE_MAX
 
 
 def _ask_aside(draft: Draft, aside: Aside) -> None:
@@ -87,13 +87,13 @@ def _ask_aside(draft: Draft, aside: Aside) -> None:
     target = draft.target
     if target.asked_ms is None:
         target.asked_ms, target.is_overtaken = draft.sessions.clock_ms, False
-    read = config_events.offset_of(draft.sessions.through)
-    tasks = units_version(units_of_table(draft.table))
-    question = (str(draft.id), draft.generation, target.asked_ms, read, tasks)
+    config_offset = config_events.offset_of(draft.sessions.through)
+    table_version = units_version(units_of_table(draft.table))
+    question = (str(draft.id), draft.generation, target.asked_ms, config_offset, table_version)
     outcome = aside(question, lambda: _ask_assignor(draft))
     if isinstance(outcome, str):
-        story = f"assignor {draft.assignor} failed, the target stays: {outcome}"
-        outcome = Failure(story, origin=draft.newest)
+        message = f"assignor {draft.assignor} failed, the target stays: {outcome}"
+        outcome = Failure(message, origin=draft.newest)
     draft.target.deferred = outcome
 
 
@@ -127,8 +127,10 @@ def could_change(draft: Draft) -> bool:
     outcome = _ask_assignor(draft)
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
-    later = None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
-    draft.timers.followup_ms = later
+    followup_at_ms = (
+        None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
+    )
+    draft.timers.followup_ms = followup_at_ms
     return False
 
 
@@ -160,21 +162,25 @@ def take_deferred(draft: Draft) -> bool:
 
 def _of_present(draft: Draft, answer: Answer, asked_ms: int) -> Answer:
     """An answer without the members that have left, or were fenced, since it was asked for."""
-    present = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
+    is_present = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
     for member in draft.roster:
-        present[member.slot] = member.joined_ms <= asked_ms
-    flags = draft.sessions.flags[: len(present) - 1]
-    present[: len(flags)] &= (flags & (FENCED | DEAF)) == 0
+        is_present[member.slot] = member.joined_ms <= asked_ms
+    flags = draft.sessions.flags[: len(is_present) - 1]
+    is_present[: len(flags)] &= (flags & (FENCED | DEAF)) == 0
 
-    def kept(slots: IntArray) -> IntArray:
-        known = np.where(slots < len(present) - 1, slots, NO_MEMBER)
-        return np.where(present[known], known, NO_MEMBER).astype(np.int32)
+    def present_slots(slots: IntArray) -> IntArray:
+        known_slots = np.where(slots < len(is_present) - 1, slots, NO_MEMBER)
+        return np.where(is_present[known_slots], known_slots, NO_MEMBER).astype(np.int32)
 
     copies = {
-        role: pairs[kept(slot_of(pairs)) != NO_MEMBER] for role, pairs in answer.copies.items()
+        role: pairs[present_slots(slot_of(pairs)) != NO_MEMBER]
+        for role, pairs in answer.copies.items()
     }
     return replace(
-        answer, active=kept(answer.active), destination=kept(answer.destination), copies=copies
+        answer,
+        active=present_slots(answer.active),
+        destination=present_slots(answer.destination),
+        copies=copies,
     )
 
 
@@ -186,19 +192,21 @@ def _ask_assignor(draft: Draft) -> Outcome:
         placement = assignor.assign(view)
         check.valid(view, placement)
         memory = _plain(placement.memory)
-    except Exception as failure:  # a plug-in may raise anything; `advance` must not
-        error = str(failure) if isinstance(failure, AssignorError) else repr(failure)
-        retriable = bool(getattr(failure, "retriable", False))
+    except Exception as error:  # a plug-in may raise anything; `advance` must not
+        error_text = str(error) if isinstance(error, AssignorError) else repr(error)
+        retriable = bool(getattr(error, "retriable", False))
         return Failure(
-            f"assignor {draft.assignor} failed, the target stays: {error}", retriable, draft.newest
+            f"assignor {draft.assignor} failed, the target stays: {error_text}",
+            retriable,
+            draft.newest,
         )
     slots = np.append(seated, NO_MEMBER).astype(np.int32)
     active = slots[placement.active]
-    same = placement.destination is placement.active
+    is_same_vector = placement.destination is placement.active
     copies = ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner))
     return Answer(
         active=active,
-        destination=active if same else slots[placement.destination],
+        destination=active if is_same_vector else slots[placement.destination],
         copies={role: codes(pairs.task, slots[pairs.member]) for role, pairs in copies},
         moves=moves_of(draft, view, placement.reasons),
         again=placement.again,
@@ -218,12 +226,12 @@ def seats(draft: Draft) -> IntArray:
     roster = np.array(draft.roster.slots, dtype=np.int32)
     if len(roster) == 0:
         return roster
-    fenced = (draft.sessions.flags[roster] & (FENCED | DEAF)) != 0
-    out = fenced | draft.mask(deadlines.drained(draft))[roster]
-    if out.all():
-        out = fenced
-    seated: IntArray = roster[~out]
-    return seated
+    is_fenced = (draft.sessions.flags[roster] & (FENCED | DEAF)) != 0
+    is_left_out = is_fenced | draft.mask(deadlines.drained(draft))[roster]
+    if is_left_out.all():
+        is_left_out = is_fenced
+    seat_slots: IntArray = roster[~is_left_out]
+    return seat_slots
 
 
 def view_of(draft: Draft, seats: IntArray) -> GroupView:
@@ -235,7 +243,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     copies = draft.owned.copies[Role.LEARNER]
     learner = _beside(union(copies.kept, copies.wanted), owner)
     copies = draft.owned.copies[Role.STANDBY]
-    standby = _beside(union(copies.kept, copies.going), owner)
+    standby = _beside(union(copies.kept, copies.releasing), owner)
     caught_up = lag.caught_up(draft)
     spare = _spare(draft, caught_up)
     caught_up = np.setdiff1d(caught_up, spare, assume_unique=True)
@@ -270,16 +278,16 @@ def _spare(draft: Draft, caught_up: Codes) -> Codes:
     The state may be gone before such a member gets the task, so it counts as cold. If nothing else
     is warm, a copy that is being given up still counts.
     """
-    going = reduce(union, (copies.going for copies in draft.owned.copies.values()))
-    leaving = np.isin(caught_up, going, assume_unique=True)
-    if not leaving.any():
+    releasing_copies = reduce(union, (copies.releasing for copies in draft.owned.copies.values()))
+    is_releasing = np.isin(caught_up, releasing_copies, assume_unique=True)
+    if not is_releasing.any():
         return caught_up[:0]
     columns = draft.roster.columns
-    unsteady = np.append(columns.draining | columns.away, True)  # the last stands for no member
-    warm = caught_up[~leaving & ~unsteady[slot_of(caught_up)]]
-    task = task_of(caught_up)
-    is_run = ~unsteady[draft.owned.holder[task]]
-    spare: Codes = caught_up[leaving & (is_run | np.isin(task, task_of(warm)))]
+    is_unsteady = np.append(columns.draining | columns.away, True)  # the last stands for no member
+    steady_copies = caught_up[~is_releasing & ~is_unsteady[slot_of(caught_up)]]
+    tasks = task_of(caught_up)
+    is_run = ~is_unsteady[draft.owned.holder[tasks]]
+    spare: Codes = caught_up[is_releasing & (is_run | np.isin(tasks, task_of(steady_copies)))]
     return spare
 
 
@@ -291,8 +299,8 @@ def _pairs(pairs: Codes, index: IntArray) -> Pairs:
 
 def _beside(pairs: Codes, owner: IntArray) -> Codes:
     """The copies whose member is not the task's owner in the view."""
-    beside: Codes = pairs[owner[task_of(pairs)] != slot_of(pairs)]
-    return beside
+    others: Codes = pairs[owner[task_of(pairs)] != slot_of(pairs)]
+    return others
 
 
 def _view_lags(draft: Draft, caught_up: Codes, spare: Codes, index: IntArray) -> ViewLags:
@@ -308,12 +316,19 @@ def _view_lags(draft: Draft, caught_up: Codes, spare: Codes, index: IntArray) ->
         index: slot → index in the view.
     """
     reported = draft.owned.lags
-    sure = lag.believed(draft) & ~np.isin(reported.pair, spare, assume_unique=True)
-    silent = np.setdiff1d(caught_up, reported.pair[sure], assume_unique=True)
-    cold, limit = _overtaken(draft), min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
-    pairs = np.concatenate((reported.pair[sure], silent, cold))
+    is_believed = lag.believed(draft) & ~np.isin(reported.pair, spare, assume_unique=True)
+    ready_without_lag = np.setdiff1d(caught_up, reported.pair[is_believed], assume_unique=True)
+    cold_copies, lag_limit = (
+        _overtaken(draft),
+        min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX),
+    )
+    pairs = np.concatenate((reported.pair[is_believed], ready_without_lag, cold_copies))
     offsets = np.concatenate(
-        (reported.offsets[sure], np.zeros(len(silent), np.int64), np.full(len(cold), limit + 1))
+        (
+            reported.offsets[is_believed],
+            np.zeros(len(ready_without_lag), np.int64),
+            np.full(len(cold_copies), lag_limit + 1),
+        )
     )
     task, member = task_of(pairs), index[slot_of(pairs)]
     order = np.lexsort((member, task))
@@ -323,12 +338,12 @@ def _view_lags(draft: Draft, caught_up: Codes, spare: Codes, index: IntArray) ->
 
 def _overtaken(draft: Draft) -> Codes:
     """Actives moving to a member with a cold copy while another member's copy has caught up."""
-    cold = lag.unstarted(draft)
-    if len(cold) == 0:
-        return cold
-    warm = lag.usable(draft, lag.caught_up(draft), task_of(cold))
-    overtaken: Codes = cold[np.isin(task_of(cold), task_of(warm))]
-    return overtaken
+    cold_copies = lag.unstarted(draft)
+    if len(cold_copies) == 0:
+        return cold_copies
+    warm_copies = lag.usable(draft, lag.caught_up(draft), task_of(cold_copies))
+    outdone: Codes = cold_copies[np.isin(task_of(cold_copies), task_of(warm_copies))]
+    return outdone
 
 
 def _apply(draft: Draft, outcome: Outcome) -> None:
@@ -344,13 +359,15 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
         outcome.again,
     )
     asked_ms = draft.target.asked_ms
-    now = draft.sessions.clock_ms if asked_ms is None else asked_ms
+    placed_ms = draft.sessions.clock_ms if asked_ms is None else asked_ms
     draft.generation = max(draft.generation, draft.recovery.floor + 1)
     draft.recovery.floor = 0
     draft.target.generation = draft.generation
-    draft.target.placed_ms = now
-    draft.timers.delay_until_ms = now + outcome.delay_ms if outcome.delay_ms else None
-    draft.timers.followup_ms = None if outcome.followup_ms is None else now + outcome.followup_ms
+    draft.target.placed_ms = placed_ms
+    draft.timers.delay_until_ms = placed_ms + outcome.delay_ms if outcome.delay_ms else None
+    draft.timers.followup_ms = (
+        None if outcome.followup_ms is None else placed_ms + outcome.followup_ms
+    )
     if outcome.warnings:
         draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))
 
@@ -359,11 +376,11 @@ def _failed(draft: Draft, failure: Failure) -> None:
     draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {cut(failure.story)}"
     draft.target.moves = ()
     draft.reject(failure.origin, DeadLetter.ASSIGNOR_FAILED, failure.story)
-    first = draft.timers.followup_ms is None
+    is_first = draft.timers.followup_ms is None
     draft.timers.followup_ms = None
     if failure.retriable:
-        patience = 0 if first else draft.settings.heartbeat_interval_ms
-        draft.timers.followup_ms = draft.sessions.clock_ms + patience
+        patience_ms = 0 if is_first else draft.settings.heartbeat_interval_ms
+        draft.timers.followup_ms = draft.sessions.clock_ms + patience_ms
 
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
@@ -375,33 +392,33 @@ def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[
 
 def _note_unseen(draft: Draft) -> None:
     """Note the members that the view leaves out, and what they had."""
-    unseen = draft.mask(draft.roster.slots)
-    unseen[seats(draft)] = False
-    for slot in np.flatnonzero(unseen).tolist():
+    is_unseen = draft.mask(draft.roster.slots)
+    is_unseen[seats(draft)] = False
+    for slot in np.flatnonzero(is_unseen).tolist():
         draft.departed.note(slot, draft.member(slot).id, _unseen(draft, slot))
     owner = _previous(draft)
-    had = np.flatnonzero(unseen[owner]).astype(np.int32)
-    draft.departed.had(Role.ACTIVE, codes(had, owner[had]))
+    held_tasks = np.flatnonzero(is_unseen[owner]).astype(np.int32)
+    draft.departed.note_tasks(Role.ACTIVE, codes(held_tasks, owner[held_tasks]))
     for role, copies in draft.owned.copies.items():
-        pairs = union(copies.kept, copies.going)
-        draft.departed.had(role, pairs[unseen[slot_of(pairs)]])
+        pairs = union(copies.kept, copies.releasing)
+        draft.departed.note_tasks(role, pairs[is_unseen[slot_of(pairs)]])
 
 
 def _unseen(draft: Draft, slot: int) -> str:
-    fenced = draft.sessions.flags[slot] & (FENCED | DEAF)
-    return causes.FENCED if fenced else "drained for scale.down.timeout.ms"
+    is_out = draft.sessions.flags[slot] & (FENCED | DEAF)
+    return causes.FENCED if is_out else "drained for scale.down.timeout.ms"
 
 
 def _previous(draft: Draft) -> IntArray:
     """int32[T]: slot of each task's previous owner, as this file's docstring defines it."""
-    moving = np.flatnonzero(
+    moving_tasks = np.flatnonzero(
         (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
     )
-    if len(moving) == 0:
+    if len(moving_tasks) == 0:
         return draft.owned.holder
-    owner = draft.owned.holder.copy()
-    owner[moving] = draft.target.active[moving]
-    return owner
+    owners = draft.owned.holder.copy()
+    owners[moving_tasks] = draft.target.active[moving_tasks]
+    return owners
 
 
 def _plain(memory: object) -> dict[str, object] | None:
@@ -416,8 +433,8 @@ def _plain(memory: object) -> dict[str, object] | None:
         text = json.dumps(dict(memory), sort_keys=True)  # type: ignore[call-overload]  # a mapping
     except (TypeError, ValueError) as failure:
         raise AssignorError(f"memory that is not JSON: {failure}") from failure
-    read: dict[str, object] = json.loads(text)
-    return read
+    memory_read: dict[str, object] = json.loads(text)
+    return memory_read
 
 
 def due(draft: Draft) -> bool:

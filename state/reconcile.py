@@ -104,56 +104,62 @@ def _raised(draft: Draft, member: Member) -> int:
 def _stepping(draft: Draft) -> _Stepping:
     """The members that may step: what they hold differs from the target, and they owe no report."""
     count = len(draft.roster.by_slot) + 1
-    differing = np.flatnonzero(draft.target.active != draft.owned.holder)
-    slots = [draft.owned.holder[differing], draft.target.active[differing]]
-    before = draft.group  # a member that waited before this batch may have all it needs now
-    slots.append(before.target.active[before.target.active != before.owned.holder])
+    differing_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
+    affected_slots = [draft.owned.holder[differing_tasks], draft.target.active[differing_tasks]]
+    group_before = draft.group  # a member that waited before this batch may have all it needs now
+    affected_slots.append(
+        group_before.target.active[group_before.target.active != group_before.owned.holder]
+    )
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
-    slots.append(draft.owned.holder[draft.owned.revoking])
+    affected_slots.append(draft.owned.holder[draft.owned.revoking])
     for role in COPY_ROLES:
-        wanted, kept, going = draft.owned.copies[role]
-        slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
-        slots.append(slot_of(going))
-    slots.append(slot_of(draft.owned.duplicate))
-    slots.append(np.array([o.slot for o in draft.owned.orphans], dtype=np.int32))
-    open_ = np.zeros(count, dtype=np.bool_)
-    for part in slots:
-        open_[part] = True
-    open_[list(draft.answer | draft.acknowledged)] = True
-    if recovery.is_halted(before):  # members may wait for nothing more
-        open_[list(draft.roster.slots)] = True
-    open_[-1] = False
-    for slot in np.flatnonzero(open_).tolist():
+        wanted, kept, releasing = draft.owned.copies[role]
+        affected_slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
+        affected_slots.append(slot_of(releasing))
+    affected_slots.append(slot_of(draft.owned.duplicate))
+    affected_slots.append(np.array([o.slot for o in draft.owned.orphans], dtype=np.int32))
+    may_step = np.zeros(count, dtype=np.bool_)
+    for slots_part in affected_slots:
+        may_step[slots_part] = True
+    may_step[list(draft.answer | draft.acknowledged)] = True
+    if recovery.is_halted(group_before):  # members may wait for nothing more
+        may_step[list(draft.roster.slots)] = True
+    may_step[-1] = False
+    for slot in np.flatnonzero(may_step).tolist():
         member = draft.roster.by_slot[slot]
         waiting = member is not None and member.state is MemberState.UNREVOKED
         waiting = waiting and slot not in draft.acknowledged
         if member is None or waiting or draft.sessions.flags[slot] & FENCED:
-            open_[slot] = False
-    blank = np.zeros(count, dtype=np.bool_)
-    return _Stepping(open_, blank.copy(), blank.copy(), blank.copy())
+            may_step[slot] = False
+    no_slots = np.zeros(count, dtype=np.bool_)
+    return _Stepping(may_step, no_slots.copy(), no_slots.copy(), no_slots.copy())
 
 
 def _revoke(draft: Draft, stepping: _Stepping) -> None:
     """Pending revocation' = A − X."""
-    away = np.append(draft.roster.columns.away, False)
-    lost = np.flatnonzero(draft.target.active != draft.owned.holder)
-    lost = lost[stepping.open[draft.owned.holder[lost]] & ~draft.owned.revoking[lost]]
-    if len(lost):
+    is_away = np.append(draft.roster.columns.away, False)
+    lost_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
+    lost_tasks = lost_tasks[
+        stepping.open[draft.owned.holder[lost_tasks]] & ~draft.owned.revoking[lost_tasks]
+    ]
+    if len(lost_tasks):
         holder, revoking = draft.owned.holder.copy(), draft.owned.revoking.copy()
-        stepping.changed[holder[lost]] = True
-        idle = away[holder[lost]]  # a member that is away has stopped everything
-        revoking[lost[~idle]] = True
-        holder[lost[idle]] = NO_MEMBER
+        stepping.changed[holder[lost_tasks]] = True
+        holder_is_away = is_away[holder[lost_tasks]]  # a member that is away has stopped everything
+        revoking[lost_tasks[~holder_is_away]] = True
+        holder[lost_tasks[holder_is_away]] = NO_MEMBER
         draft.owned.holder, draft.owned.revoking = holder, revoking
     for role in COPY_ROLES:
-        wanted, kept, going = draft.owned.copies[role]
-        less = np.setdiff1d(kept, wanted, assume_unique=True)
-        less = less[stepping.open[slot_of(less)] & ~_changes_role(draft, less)]
-        if len(less):
-            stepping.changed[slot_of(less)] = True
-            kept = np.setdiff1d(kept, less, assume_unique=True)
-            going = union(going, less[~away[slot_of(less)]])
-            draft.owned.set_copies(role, kept=kept, going=going)
+        wanted, kept, releasing = draft.owned.copies[role]
+        surplus_copies = np.setdiff1d(kept, wanted, assume_unique=True)
+        surplus_copies = surplus_copies[
+            stepping.open[slot_of(surplus_copies)] & ~_changes_role(draft, surplus_copies)
+        ]
+        if len(surplus_copies):
+            stepping.changed[slot_of(surplus_copies)] = True
+            kept = np.setdiff1d(kept, surplus_copies, assume_unique=True)
+            releasing = union(releasing, surplus_copies[~is_away[slot_of(surplus_copies)]])
+            draft.owned.set_copies(role, kept=kept, releasing=releasing)
     stepping.owes = reports.owing(draft)
 
 
@@ -166,15 +172,15 @@ def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
 
 def _grant(draft: Draft, stepping: _Stepping) -> None:
     """Grants = X − A − what others still hold."""
-    ready = stepping.open & ~stepping.owes
-    lacking = np.flatnonzero(draft.target.active != draft.owned.holder)
-    lacking = lacking[ready[draft.target.active[lacking]]]
-    if len(lacking):
-        is_free = (draft.owned.holder[lacking] == NO_MEMBER) & ~np.isin(
-            lacking, task_of(draft.owned.duplicate)
+    may_gain = stepping.open & ~stepping.owes
+    lacking_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
+    lacking_tasks = lacking_tasks[may_gain[draft.target.active[lacking_tasks]]]
+    if len(lacking_tasks):
+        is_free = (draft.owned.holder[lacking_tasks] == NO_MEMBER) & ~np.isin(
+            lacking_tasks, task_of(draft.owned.duplicate)
         )
-        granted = lacking[is_free]
-        stepping.waits[draft.target.active[lacking[~is_free]]] = True
+        granted = lacking_tasks[is_free]
+        stepping.waits[draft.target.active[lacking_tasks[~is_free]]] = True
         stepping.changed[draft.target.active[granted]] = True
         holder = draft.owned.holder.copy()
         holder[granted] = draft.target.active[granted]
@@ -182,12 +188,12 @@ def _grant(draft: Draft, stepping: _Stepping) -> None:
         _leave_role(draft, codes(granted.astype(np.int32), draft.target.active[granted]))
     for role in COPY_ROLES:
         wanted, kept, _ = draft.owned.copies[role]
-        gain = np.setdiff1d(wanted, kept, assume_unique=True)
-        gain = gain[ready[slot_of(gain)]]
-        if len(gain):
-            stepping.changed[slot_of(gain)] = True
-            _leave_role(draft, gain)
-            draft.owned.set_copies(role, kept=union(draft.owned.copies[role].kept, gain))
+        gained = np.setdiff1d(wanted, kept, assume_unique=True)
+        gained = gained[may_gain[slot_of(gained)]]
+        if len(gained):
+            stepping.changed[slot_of(gained)] = True
+            _leave_role(draft, gained)
+            draft.owned.set_copies(role, kept=union(draft.owned.copies[role].kept, gained))
 
 
 def _leave_role(draft: Draft, granted: Codes) -> None:
@@ -199,32 +205,32 @@ def _leave_role(draft: Draft, granted: Codes) -> None:
 
 def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
     """Set states, epochs and deadlines of the members that stepped; returns their slots."""
-    now = draft.sessions.session_ms
+    now_ms = draft.sessions.session_ms
     for slot in np.flatnonzero(stepping.open).tolist():
         member = draft.member(slot)
         epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
         if stepping.owes[slot]:
-            patience = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+            patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
             draft.update(
                 slot,
                 state=MemberState.UNREVOKED,
                 epoch=epoch,
                 previous_epoch=member.epoch if epoch != member.epoch else member.previous_epoch,
                 revoke_revision=member.revision + 1,
-                deadline_ms=now + patience,
+                deadline_ms=now_ms + patience_ms,
             )
             draft.sessions.demand(slot)
             draft.answer.add(slot)
             continue
         state = MemberState.UNRELEASED if stepping.waits[slot] else MemberState.STABLE
-        target = max(member.epoch, draft.target.generation)
-        if (member.state, member.epoch, member.revoke_revision) == (state, target, 0):
+        target_epoch = max(member.epoch, draft.target.generation)
+        if (member.state, member.epoch, member.revoke_revision) == (state, target_epoch, 0):
             continue
         draft.update(
             slot,
             state=state,
-            epoch=target,
-            previous_epoch=member.epoch if target != member.epoch else member.previous_epoch,
+            epoch=target_epoch,
+            previous_epoch=member.epoch if target_epoch != member.epoch else member.previous_epoch,
             revoke_revision=0,
             deadline_ms=None,
         )
@@ -238,48 +244,56 @@ def _expect(draft: Draft, slots: list[int]) -> None:
     if not slots:
         return
     sessions = draft.sessions
-    before = sessions.digest.copy()
+    digest_before = sessions.digest.copy()
     sessions.digest[slots] = 0
-    selected = draft.mask(slots)
-    held = np.flatnonzero(selected[draft.owned.holder])
-    going = draft.owned.revoking[held]
+    is_selected = draft.mask(slots)
+    held_tasks = np.flatnonzero(is_selected[draft.owned.holder])
+    is_releasing = draft.owned.revoking[held_tasks]
     with np.errstate(over="ignore"):
-        for tasks, owner, number in _held_in_roles(draft, selected, held, going):
+        for tasks, owners, number in _held_in_roles(draft, is_selected, held_tasks, is_releasing):
             if len(tasks):
-                np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
+                np.add.at(sessions.digest, owners, mixed(draft.hashes[tasks], number))
         for orphan in draft.owned.orphans:
-            if selected[orphan.slot]:
+            if is_selected[orphan.slot]:
                 added = _added_by(orphan.task, orphan.role)
                 sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
-    sessions.flags[sessions.digest != before] &= 0xFFFF & ~AGREED
+    sessions.flags[sessions.digest != digest_before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
 
 
 @lru_cache(maxsize=2 * reports.ORPHANS_MAX)
-def _added_by(orphan: Task, role: int) -> int:
+def _added_by(task: Task, role: int) -> int:
     """What an orphan adds to its member's digest: every step of the group asks again."""
-    return int(mixed(set_hashes(TaskSet.of([orphan])), role + RELEASING)[0])
+    return int(mixed(set_hashes(TaskSet.of([task])), role + RELEASING)[0])
 
 
 def _held_in_roles(
-    draft: Draft, selected: BoolArray, held: NDArray[np.intp], going: BoolArray
+    draft: Draft, is_selected: BoolArray, held_tasks: NDArray[np.intp], is_releasing: BoolArray
 ) -> list[tuple[IntArray, IntArray, int]]:
     """(tasks, slots, role number of the digest) of everything the selected members hold."""
     holder = draft.owned.holder
     parts = [
-        (held[~going].astype(np.int32), holder[held[~going]], int(Role.ACTIVE)),
-        (held[going].astype(np.int32), holder[held[going]], Role.ACTIVE + RELEASING),
+        (
+            held_tasks[~is_releasing].astype(np.int32),
+            holder[held_tasks[~is_releasing]],
+            int(Role.ACTIVE),
+        ),
+        (
+            held_tasks[is_releasing].astype(np.int32),
+            holder[held_tasks[is_releasing]],
+            Role.ACTIVE + RELEASING,
+        ),
     ]
 
-    def add(pairs: Codes, number: int) -> None:
+    def add(pairs: Codes, role_number: int) -> None:
         if len(pairs) == 0:
             return
-        mine = pairs[selected[slot_of(pairs)]]
-        parts.append((task_of(mine), slot_of(mine), number))
+        selected_pairs = pairs[is_selected[slot_of(pairs)]]
+        parts.append((task_of(selected_pairs), slot_of(selected_pairs), role_number))
 
     add(draft.owned.duplicate, Role.ACTIVE + RELEASING)
     for role in COPY_ROLES:
         add(draft.owned.copies[role].kept, int(role))
-        add(draft.owned.copies[role].going, role + RELEASING)
+        add(draft.owned.copies[role].releasing, role + RELEASING)
     return parts

@@ -34,8 +34,10 @@ WAITS = "waits until a coordinator that ran before must have stopped"
 
 def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
     """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
-    named = [e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published]
-    latest = max(named, default=-1)
+    epochs_named = [
+        e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published
+    ]
+    latest = max(epochs_named, default=-1)
     if group.recovery.successor is not None:
         latest = max(latest, group.recovery.successor)
     return latest if latest > coordinator_epoch else None
@@ -43,10 +45,10 @@ def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> 
 
 def begin(draft: Draft) -> None:
     """Ask the members of a group that was read back."""
-    written = draft.recovery.snapshot_epoch
-    if written is not None:
+    snapshot_epoch = draft.recovery.snapshot_epoch
+    if snapshot_epoch is not None:
         draft.recovery.snapshot_epoch = None
-        draft.recovery.is_doubtful = draft.coordinator_epoch > written + 1
+        draft.recovery.is_doubtful = draft.coordinator_epoch > snapshot_epoch + 1
     for slot in draft.recovery.asked:
         draft.ask(slot)
         draft.sessions.demand(slot)
@@ -54,10 +56,10 @@ def begin(draft: Draft) -> None:
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
     """Ask a joining member for a report while the group is unverified."""
-    until = draft.recovery.unverified_until_ms
-    if until is None or slot in draft.recovery.asked:
+    until_ms = draft.recovery.unverified_until_ms
+    if until_ms is None or slot in draft.recovery.asked:
         return
-    if draft.sessions.clock_ms >= until:
+    if draft.sessions.clock_ms >= until_ms:
         draft.recovery.unverified_until_ms = None
         return
     draft.own_asked().add(slot)
@@ -66,21 +68,21 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
 
 
 def raise_floor(draft: Draft) -> None:
-    """An event is taken in that another coordinator may have opened a generation for.
+    """Count an event for which a superseded coordinator may have opened a generation.
 
-    One that does not know yet that it was superseded goes on from the same log, and opens at most
-    one generation for an event. What it gave a member under it was written before the question that
-    the member answers, or before it was silent for a session; so by the time a task is free here,
-    every event that its last owner's token can come from has been counted. Heartbeats are not:
-    they open none but by a deadline, which brings a tick as well. A batch that ends the waiting
-    counts as a whole, because events of other topics may stand behind the last answer in it.
+    Such a coordinator reads the same log and opens at most one generation for each event. Its
+    grants were written before the member answered the question, or before the member was silent for
+    a session. So when a task becomes free here, every event that can have raised its last owner's
+    token has been counted. Heartbeats do not count: they open a generation only by a deadline,
+    which brings a tick as well. The batch that ends the waiting counts as a whole, because events
+    of other topics may stand behind the last answer in it.
     """
     if is_halted(draft.group):
         draft.recovery.floor += 1
 
 
 def is_unverified(group: Draft | Group) -> bool:
-    """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
+    """Whether a superseded coordinator may have written records that this one reads now."""
     return (
         group.recovery.unverified_until_ms is not None
         and group.sessions.clock_ms < group.recovery.unverified_until_ms

@@ -59,7 +59,7 @@ def report(draft: Draft, event: Report) -> None:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
     draft.sessions.hear(slot)
-    deafness.heard(draft, slot)
+    deafness.note_reading(draft, slot)
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)
@@ -90,48 +90,50 @@ def report(draft: Draft, event: Report) -> None:
 def _compare(draft: Draft, slot: int, event: Report) -> bool:
     """Compare a report with what was granted and apply it; False = it was refused."""
     member = draft.member(slot)
-    newest = event.revision >= member.revision
+    is_newest = event.revision >= member.revision
     active, unknown = draft.table.indexes_of(event.holding.active)
-    beyond = _beyond(draft, slot, active)
-    stranger = None
+    not_granted = _beyond(draft, slot, active)
+    unknown_task = None
     if unknown:
         orphaned = {(o.unit, o.number, o.connector) for o in draft.orphans_of(slot)}
-        stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
-    if len(beyond) or stranger is not None:
-        named = cut(str(draft.table.task(int(beyond[0])) if len(beyond) else stranger), 120)
-        if newest:
-            draft.claim(slot, beyond, giving_up=True)
-            fencing.fence(draft, slot, f"holds {named}, which it was not given")
+        unknown_task = next((task for task in unknown if tuple(task) not in orphaned), None)
+    if len(not_granted) or unknown_task is not None:
+        task_name = cut(
+            str(draft.table.task(int(not_granted[0])) if len(not_granted) else unknown_task), 120
+        )
+        if is_newest:
+            draft.claim(slot, not_granted, giving_up=True)
+            fencing.fence(draft, slot, f"holds {task_name}, which it was not given")
         else:
             draft.ask(slot)
         return False
     if member.state is MemberState.UNREVOKED and event.revision >= member.revoke_revision:
         _release(draft, slot, event.holding, active, unknown)
-    if newest and _lacks(draft, slot, event.holding, active):
+    if is_newest and _lacks(draft, slot, event.holding, active):
         draft.answer.add(slot)
     return True
 
 
 def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
     """The reported actives that the member was not granted and is not giving up."""
-    others: IntArray = active[draft.owned.holder[active] != slot]
-    if len(others) == 0:
-        return others
-    mine = task_of(draft.owned.duplicate[slot_of(draft.owned.duplicate) == slot])
-    return np.setdiff1d(others, mine, assume_unique=True)
+    not_held: IntArray = active[draft.owned.holder[active] != slot]
+    if len(not_held) == 0:
+        return not_held
+    duplicates = task_of(draft.owned.duplicate[slot_of(draft.owned.duplicate) == slot])
+    return np.setdiff1d(not_held, duplicates, assume_unique=True)
 
 
 def _lacks(draft: Draft, slot: int, holding: Holding, active: IntArray) -> bool:
     """Whether the report lacks a task that the member's newest record grants."""
-    mine = draft.tasks_of(slot)
-    if not contains(active, mine[~draft.owned.revoking[mine]]).all():
+    held_tasks = draft.tasks_of(slot)
+    if not contains(active, held_tasks[~draft.owned.revoking[held_tasks]]).all():
         return True
     for role, tasks in _copies_of(holding):
         kept = draft.owned.copies[role].kept
         if len(kept) == 0:
             continue
-        given = task_of(kept[slot_of(kept) == slot])
-        if not contains(draft.table.indexes_of(tasks)[0], given).all():
+        granted = task_of(kept[slot_of(kept) == slot])
+        if not contains(draft.table.indexes_of(tasks)[0], granted).all():
             return True
     return False
 
@@ -142,7 +144,7 @@ def acknowledge(draft: Draft, slot: int) -> None:
 
 
 def _release(
-    draft: Draft, slot: int, holding: Holding, active: IntArray, strangers: TaskSet
+    draft: Draft, slot: int, holding: Holding, active: IntArray, unknown_actives: TaskSet
 ) -> None:
     """Free the tasks that the member was asked to give up and no longer holds.
 
@@ -153,30 +155,32 @@ def _release(
         slot: the member's.
         holding: what it holds.
         active: the actives among that.
-        strangers: the actives among that which the table does not have.
+        unknown_actives: the actives among that which the table does not have.
     """
-    mine = draft.tasks_of(slot)
-    owed = mine[draft.owned.revoking[mine]]
-    stays = contains(active, owed)
-    owes_more, frees = bool(stays.any()), not stays.all()
+    held_tasks = draft.tasks_of(slot)
+    owed_tasks = held_tasks[draft.owned.revoking[held_tasks]]
+    still_held = contains(active, owed_tasks)
+    owes_more, frees_tasks = bool(still_held.any()), not still_held.all()
     copies = _released_copies(draft, slot, holding, active)
-    lost: set[Orphan] = set()
+    released_orphans: set[Orphan] = set()
     orphans = draft.orphans_of(slot)
     if orphans:
-        held = {Role.ACTIVE: strangers}
-        held |= {role: draft.table.indexes_of(tasks)[1] for role, tasks in _copies_of(holding)}
-        lost = {o for o in orphans if o.task not in held[Role(o.role)]}
-    owes_more |= copies.owes_more or len(lost) < len(orphans)
-    if frees or copies.frees or lost:
-        draft.free(owed[~stays])
+        held_unknown = {Role.ACTIVE: unknown_actives}
+        held_unknown |= {
+            role: draft.table.indexes_of(tasks)[1] for role, tasks in _copies_of(holding)
+        }
+        released_orphans = {o for o in orphans if o.task not in held_unknown[Role(o.role)]}
+    owes_more |= copies.owes_more or len(released_orphans) < len(orphans)
+    if frees_tasks or copies.frees or released_orphans:
+        draft.free(owed_tasks[~still_held])
         if copies.frees:
             for role, gone in copies.gone.items():
                 lag.end(draft, gone)
-                draft.owned.set_copies(role, going=copies.going[role])
+                draft.owned.set_copies(role, releasing=copies.releasing[role])
             draft.owned.duplicate = copies.duplicate
         draft.promote_duplicates()
-        if lost:
-            draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in lost)
+        if released_orphans:
+            draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in released_orphans)
         draft.touched.add(slot)
     if not owes_more:
         owes_nothing(draft, slot)
@@ -188,39 +192,42 @@ class _Copies(NamedTuple):
     Attributes:
         owes_more: whether it still holds some of them.
         frees: whether it has given some of them up.
-        going: role → all members' copies that are still to be given up.
+        releasing: role → all members' copies that are still to be given up.
         gone: role → the copies that the member has given up and does not have in another role.
         duplicate: all members' duplicates that are still to be given up.
     """
 
     owes_more: bool
     frees: bool
-    going: dict[Role, Codes]
+    releasing: dict[Role, Codes]
     gone: dict[Role, Codes]
     duplicate: Codes
 
 
 def _released_copies(draft: Draft, slot: int, holding: Holding, active: IntArray) -> _Copies:
-    given_up = {role: draft.owned.copies[role].going for role in COPY_ROLES}
+    given_up = {role: draft.owned.copies[role].releasing for role in COPY_ROLES}
     given_up[Role.ACTIVE] = draft.owned.duplicate
     owes_more = frees = False
     if not any(map(len, given_up.values())):  # the common case
         return _Copies(owes_more, frees, {}, {}, draft.owned.duplicate)
     pairs = {role: _pairs(draft.table.indexes_of(t)[0], slot) for role, t in _copies_of(holding)}
     pairs[Role.ACTIVE] = _pairs(active, slot)
-    left: dict[Role, Codes] = {}
-    for role, going in given_up.items():
-        mine = slot_of(going) == slot
-        stays = mine & contains(pairs[role], going)
-        owes_more, frees = owes_more or bool(stays.any()), frees or bool((mine & ~stays).any())
-        left[role] = going[~mine | stays]
-    held = union(*(pairs[role] for role in COPY_ROLES))
-    gone: dict[Role, Codes] = {}
+    remaining: dict[Role, Codes] = {}
+    for role, releasing in given_up.items():
+        of_member = slot_of(releasing) == slot
+        still_held = of_member & contains(pairs[role], releasing)
+        owes_more, frees = (
+            owes_more or bool(still_held.any()),
+            frees or bool((of_member & ~still_held).any()),
+        )
+        remaining[role] = releasing[~of_member | still_held]
+    held_copies = union(*(pairs[role] for role in COPY_ROLES))
+    ended_copies: dict[Role, Codes] = {}
     for role in COPY_ROLES:
-        ended = np.setdiff1d(given_up[role], left[role], assume_unique=True)
-        ended = np.setdiff1d(ended, held, assume_unique=True)
-        gone[role] = np.setdiff1d(ended, pairs[Role.ACTIVE], assume_unique=True)
-    return _Copies(owes_more, frees, left, gone, left[Role.ACTIVE])
+        ended_pairs = np.setdiff1d(given_up[role], remaining[role], assume_unique=True)
+        ended_pairs = np.setdiff1d(ended_pairs, held_copies, assume_unique=True)
+        ended_copies[role] = np.setdiff1d(ended_pairs, pairs[Role.ACTIVE], assume_unique=True)
+    return _Copies(owes_more, frees, remaining, ended_copies, remaining[Role.ACTIVE])
 
 
 def owes_nothing(draft: Draft, slot: int) -> None:
@@ -234,24 +241,24 @@ def owes_nothing(draft: Draft, slot: int) -> None:
 
 def owing(draft: Draft) -> BoolArray:
     """bool[slots + 1]: members that hold something they must give up."""
-    owes = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
-    owes[draft.owned.holder[draft.owned.revoking]] = True
+    owes_release = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
+    owes_release[draft.owned.holder[draft.owned.revoking]] = True
     for role in COPY_ROLES:
-        owes[slot_of(draft.owned.copies[role].going)] = True
-    owes[slot_of(draft.owned.duplicate)] = True
-    owes[[o.slot for o in draft.owned.orphans]] = True
-    owes[-1] = False
-    return owes
+        owes_release[slot_of(draft.owned.copies[role].releasing)] = True
+    owes_release[slot_of(draft.owned.duplicate)] = True
+    owes_release[[o.slot for o in draft.owned.orphans]] = True
+    owes_release[-1] = False
+    return owes_release
 
 
 def keep_all(draft: Draft, slot: int) -> None:
     """Withdraw all releases asked of a member; its next step may ask for them again."""
-    draft.hand(draft.tasks_of(slot), slot)
+    draft.set_holder(draft.tasks_of(slot), slot)
     for role in COPY_ROLES:
         copies = draft.owned.copies[role]
-        mine = slot_of(copies.going) == slot
-        kept = union(copies.kept, copies.going[mine])
-        draft.owned.set_copies(role, kept=kept, going=copies.going[~mine])
+        of_member = slot_of(copies.releasing) == slot
+        kept = union(copies.kept, copies.releasing[of_member])
+        draft.owned.set_copies(role, kept=kept, releasing=copies.releasing[~of_member])
 
 
 def claim(draft: Draft, slot: int, holding: Holding) -> None:
@@ -260,24 +267,26 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
     A copy of a task that the group has given it in another role does not count: the join is older
     than that record, and the answer repeats it.
     """
-    active, unknown = draft.table.indexes_of(holding.active)
-    lost = {Role.ACTIVE: unknown}
+    active, unknown_actives = draft.table.indexes_of(holding.active)
+    unknown_tasks = {Role.ACTIVE: unknown_actives}
     if len(active):
         draft.claim(slot, active)
     for role, tasks in _copies_of(holding):
-        indexes, lost[role] = draft.table.indexes_of(tasks)
+        indexes, unknown_tasks[role] = draft.table.indexes_of(tasks)
         if len(indexes) == 0:
             continue
         copies = draft.owned.copies[role]
-        held = indexes[draft.owned.holder[indexes] != slot]
-        held = held[~contains(active, held)]
-        claimed = _pairs(held, slot)
+        held_tasks = indexes[draft.owned.holder[indexes] != slot]
+        held_tasks = held_tasks[~contains(active, held_tasks)]
+        claimed = _pairs(held_tasks, slot)
         other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
-        given = [contains(part, claimed) for part in (copies.going, other.kept, other.going)]
-        new = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *given])]
-        if len(new):
-            draft.owned.set_copies(role, kept=union(copies.kept, new))
-    _add_orphans(draft, slot, lost)
+        held_already = [
+            contains(part, claimed) for part in (copies.releasing, other.kept, other.releasing)
+        ]
+        new_copies = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *held_already])]
+        if len(new_copies):
+            draft.owned.set_copies(role, kept=union(copies.kept, new_copies))
+    _add_orphans(draft, slot, unknown_tasks)
     _mark_ready(draft, slot, holding.ready)
 
 
@@ -287,21 +296,25 @@ def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
     A few bytes of an event can name millions of tasks. The tasks of the member in `slot` that are
     remembered already take no new room.
     """
-    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0)
-    if len(holding) <= room:
+    free_room = max(ORPHANS_MAX - len(draft.owned.orphans), 0)
+    if len(holding) <= free_room:
         return True
-    room += 0 if slot is None else len(draft.orphans_of(slot))
+    free_room += 0 if slot is None else len(draft.orphans_of(slot))
     sets = (holding.active, holding.standby, holding.learner)
-    return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= room
+    return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= free_room
 
 
-def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
+def _add_orphans(draft: Draft, slot: int, unknown_tasks: dict[Role, TaskSet]) -> None:
     """Make the member's tasks that are not in the table orphans, to be released too."""
-    if not any(lost.values()):
+    if not any(unknown_tasks.values()):
         return
-    known = {o._replace(notified=False) for o in draft.orphans_of(slot)}
-    strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
-    draft.owned.orphans = tuple(sorted((strangers - known).union(draft.owned.orphans)))
+    known_orphans = {o._replace(notified=False) for o in draft.orphans_of(slot)}
+    unknown_orphans = {
+        Orphan(slot, int(role), *task) for role, tasks in unknown_tasks.items() for task in tasks
+    }
+    draft.owned.orphans = tuple(
+        sorted((unknown_orphans - known_orphans).union(draft.owned.orphans))
+    )
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
@@ -320,24 +333,26 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     is the question that it answers.
     """
     member = draft.member(slot)
-    active, strangers = draft.table.indexes_of(event.holding.active)
-    lost = {Role.ACTIVE: strangers}
-    mine = draft.tasks_of(slot)
-    draft.free(mine[~contains(active, mine)])
+    active, unknown_actives = draft.table.indexes_of(event.holding.active)
+    unknown_tasks = {Role.ACTIVE: unknown_actives}
+    tasks_before = draft.tasks_of(slot)
+    draft.free(tasks_before[~contains(active, tasks_before)])
     draft.claim(slot, active)
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):
         copies = draft.owned.copies[role]
-        indexes, lost[role] = draft.table.indexes_of(tasks)
-        held = _pairs(indexes, slot)
-        going = copies.going[(slot_of(copies.going) != slot) | np.isin(copies.going, held)]
-        others = copies.kept[slot_of(copies.kept) != slot]
-        kept = union(others, np.setdiff1d(held, going, assume_unique=True))
-        draft.owned.set_copies(role, kept=kept, going=going)
+        indexes, unknown_tasks[role] = draft.table.indexes_of(tasks)
+        reported_pairs = _pairs(indexes, slot)
+        releasing = copies.releasing[
+            (slot_of(copies.releasing) != slot) | np.isin(copies.releasing, reported_pairs)
+        ]
+        of_others = copies.kept[slot_of(copies.kept) != slot]
+        kept = union(of_others, np.setdiff1d(reported_pairs, releasing, assume_unique=True))
+        draft.owned.set_copies(role, kept=kept, releasing=releasing)
     draft.owned.orphans = tuple(
-        o for o in draft.owned.orphans if o.slot != slot or o.task in lost[Role(o.role)]
+        o for o in draft.owned.orphans if o.slot != slot or o.task in unknown_tasks[Role(o.role)]
     )
-    _add_orphans(draft, slot, lost)
+    _add_orphans(draft, slot, unknown_tasks)
     draft.generation = max(draft.generation, event.epoch)
     draft.update(
         slot,
@@ -355,9 +370,12 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
 
 
 def _owes_nothing(draft: Draft, slot: int) -> bool:
-    owed = [draft.owned.duplicate, *(draft.owned.copies[role].going for role in COPY_ROLES)]
+    releasing_sets = [
+        draft.owned.duplicate,
+        *(draft.owned.copies[role].releasing for role in COPY_ROLES),
+    ]
     return not draft.owned.revoking[draft.tasks_of(slot)].any() and not any(
-        (slot_of(pairs) == slot).any() for pairs in owed
+        (slot_of(pairs) == slot).any() for pairs in releasing_sets
     )
 
 

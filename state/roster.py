@@ -114,10 +114,10 @@ class Roster:
     def rename(self, slot: int, member: MemberEntry) -> None:
         """Give a slot to another process, with the same or another member id."""
         self._own()
-        old = self.member(slot)
-        if old.id != member.id:
-            self.slots.pop(self._place(old.id))
-            del self.by_id[old.id]
+        old_entry = self.member(slot)
+        if old_entry.id != member.id:
+            self.slots.pop(self._place(old_entry.id))
+            del self.by_id[old_entry.id]
             self.by_id[member.id] = slot
             self.by_slot[slot] = member
             self.slots.insert(self._place(member.id), slot)

@@ -22,22 +22,24 @@ def awaited(group: Group | Draft) -> Codes:
 def standbys(group: Group | Draft) -> Codes:
     """Standbys that become active on their member, caught up or not."""
     kept = group.owned.copies[Role.STANDBY].kept
-    aims = _at_destination(group, group.target.destination != group.owned.holder)
-    return np.intersect1d(aims, kept, assume_unique=True)
+    coming = _at_destination(group, group.target.destination != group.owned.holder)
+    return np.intersect1d(coming, kept, assume_unique=True)
 
 
-def _at_destination(group: Group | Draft, which: BoolArray) -> Codes:
-    moving = np.flatnonzero(which & (group.target.destination != NO_MEMBER)).astype(np.int32)
-    return codes(moving, group.target.destination[moving])
+def _at_destination(group: Group | Draft, selected: BoolArray) -> Codes:
+    tasks = np.flatnonzero(selected & (group.target.destination != NO_MEMBER)).astype(np.int32)
+    return codes(tasks, group.target.destination[tasks])
 
 
 def changed(draft: Draft) -> set[int]:
     """Slots of members whose standbys that become active differ from before this batch."""
-    now = standbys(draft)
+    standbys_now = standbys(draft)
     if draft.table is not draft.group.table:
-        return set(slot_of(now).tolist())
-    before = standbys(draft.group)
+        return set(slot_of(standbys_now).tolist())
+    standbys_before = standbys(draft.group)
     # A standby that was granted as active in this batch needs no other record.
-    granted = before[draft.owned.holder[task_of(before)] == slot_of(before)]
-    before = np.setdiff1d(before, granted, assume_unique=True)
-    return set(slot_of(np.setxor1d(now, before, assume_unique=True)).tolist())
+    granted_actives = standbys_before[
+        draft.owned.holder[task_of(standbys_before)] == slot_of(standbys_before)
+    ]
+    standbys_before = np.setdiff1d(standbys_before, granted_actives, assume_unique=True)
+    return set(slot_of(np.setxor1d(standbys_now, standbys_before, assume_unique=True)).tolist())

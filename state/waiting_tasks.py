@@ -49,20 +49,20 @@ def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
     name = {member.slot: str(member.id) for member in snapshot.members}
     lag = {(int(task), int(slot)): int(offsets) for task, slot, offsets in snapshot.lags}
     standby, learner = _codes(snapshot.target_standby), _codes(snapshot.target_learner)
-    placed = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
-    ends = codes(placed, snapshot.destination[placed])
-    waiting = ends[snapshot.target[task_of(ends)] != slot_of(ends)]
-    restored = union(standby, learner)
-    relieving = np.setdiff1d(np.setdiff1d(learner, ends), _codes(snapshot.ready))
+    placed_tasks = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
+    destinations = codes(placed_tasks, snapshot.destination[placed_tasks])
+    waiting = destinations[snapshot.target[task_of(destinations)] != slot_of(destinations)]
+    copies = union(standby, learner)
+    restoring_standbys = np.setdiff1d(np.setdiff1d(learner, destinations), _codes(snapshot.ready))
 
     def wait(pair: int, role: Role) -> Wait:
         task, slot = pair >> 32, pair & 0xFFFFFFFF
-        restores = bool(np.isin(pair, restored))
+        restores = bool(np.isin(pair, copies))
         behind = lag.get((task, slot)) if restores else None
         return Wait(str(table.task(task)), role, name.get(slot, "?"), behind, restores)
 
     actives = [wait(pair, Role.ACTIVE) for pair in waiting.tolist()]
-    return (*actives, *(wait(pair, Role.STANDBY) for pair in relieving.tolist()))
+    return (*actives, *(wait(pair, Role.STANDBY) for pair in restoring_standbys.tolist()))
 
 
 def _codes(pairs: IntArray) -> Codes:

@@ -48,16 +48,16 @@ from muster.streams.heartbeat_reader import Listener
 _log = structlog.get_logger("muster.streams")
 
 RETRY_MS = 1_000
-"""A group that has not answered its tick gets another one after this time..."""
+"""A group that has not answered its tick gets another one after this time."""
 RETRY_MS_MAX = 30_000
-"""...and after twice the time at each retry, up to this: the coordinator may be down or behind."""
+"""Each retry waits twice as long, up to this: the coordinator may be down or behind."""
 POLL_S_MAX = 0.5
 HELD_POLL_S = 0.02
 """The same while a tick waits for heartbeats."""
 BURST = 8
-"""Ticks that a group may get at once..."""
+"""A group may get this many ticks at once."""
 SPACING_MS = 500
-"""...and the time between further ticks. A group's config decides how often it asks to be woken, so
+"""The time between further ticks of a group. Its config decides how often it asks to be woken, so
 without a limit the ticks of one group could slow the job down for all groups."""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
@@ -74,11 +74,12 @@ STRANGE_TICKS = 20
 batch takes in only a few such groups, and any writer can invent them."""
 
 COMPANY = 128
-"""Ticks that are written early, beside one that is due: the query then has one batch for many."""
+"""With a tick that is due, the clock writes up to this many others early, so that the query reads
+them all in one batch."""
 COMPANY_SHARE = 6
-"""They are early by at most the whole wait divided by this."""
+"""A tick is early by at most the group's whole wait divided by this."""
 HURRY_MS = 1_000
-"""A tick that is wanted so soon does not wait for heartbeats."""
+"""A tick that a group wants within this time does not wait for heartbeats."""
 HOLD_S = 1.0
 """A tick waits for heartbeats for at most so long."""
 SILENCE_MS = 1_000
@@ -201,7 +202,7 @@ class Schedule:
     def _taken(
         self, at_ms: int, sleeper: Sleeper, now_ms: int
     ) -> list[tuple[Sleeper, Mark | None]]:
-        """The group of an alarm at this time, unless it has another one by now or must wait."""
+        """The group of an alarm at this time; none if a newer alarm replaced it or it must wait."""
         alarm = self._alarms.get(sleeper)
         if alarm is None or alarm.at_ms != at_ms:
             return []  # a newer wake-up has replaced this one, or its tick was early
@@ -497,7 +498,10 @@ class Clock(Loop):
             self._done(sleeper, tick, written=False)
 
     def _done(self, sleeper: Sleeper, tick: Tick, *, written: bool) -> None:
-        """Note what became of a tick's cover; a tick beside one under way has none."""
+        """Note whether a tick's cover was written.
+
+        A tick has no cover while the group's previous cover is not acknowledged.
+        """
         if tick.cover is not None:
             self._heartbeats.done(sleeper, written=written)
 

@@ -1,4 +1,4 @@
-"""What a clock has heard: the heartbeats of ``<prefix>.heartbeats``, folded into covers of ticks.
+"""The heartbeats that a clock has read from ``<prefix>.heartbeats``, and the covers made of them.
 
 A clock reads every partition of the topic from the end that it has at the clock's start. For each
 group it keeps the newest heartbeat of each member since the group's tick before. A cover may vouch
@@ -8,9 +8,9 @@ nothing, because a record may carry an earlier time than that at which it can be
 
 Where no member writes, the clock writes a *marker* (a tick on the heartbeats topic) and reads it.
 
-Memory is bounded: a group has at most `MEMBERS_MAX` members here and all groups together
-`HEARD_MAX`, beyond which the largest group loses its own; of groups that asked for no tick there
-are at most `STRANGERS_MAX`. What is forgotten is not vouched for.
+Memory is bounded. The clock keeps heartbeats of at most `MEMBERS_MAX` members of a group and
+`HEARD_MAX` members of all groups; beyond that it drops those of the largest group. It keeps at most
+`STRANGERS_MAX` groups that have no wake-up. No cover vouches for the time of dropped heartbeats.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MEMBERS_MAX = 50_000
 HEARD_MAX = 250_000
 """The same of all groups together: some 100 MB, and as much again while ticks are under way."""
 STRANGERS_MAX = 1_000
-"""Groups that have no wake-up, but members that write heartbeats..."""
+"""The clock keeps at most this many groups that have no wake-up, but members that heartbeat."""
 STRANGE_MS = 5_000
-"""...and how long after a heartbeat such a group gets a tick, which tells its members to join."""
+"""Such a group gets a tick so long after a heartbeat; the answer tells its members to join."""
 
 
 class Sleeper(NamedTuple):
@@ -191,7 +191,7 @@ class Heartbeats:
             group.has_lost = True
 
     def _lose(self) -> None:
-        """Drop the heartbeats of the group that has most: so a flood costs its own group first."""
+        """Drop the heartbeats of the largest group, so that a flood costs its own group first."""
         largest = max(self._groups.values(), key=lambda group: len(group.heard))
         self._heard -= len(largest.heard)
         largest.heard, largest.has_lost = {}, True
@@ -242,7 +242,10 @@ class Heartbeats:
         return Cover(min(from_ms, through_ms), through_ms, heard)
 
     def done(self, sleeper: Sleeper, *, written: bool) -> None:
-        """The tick with the newest cover was written, or was not: then its members come again."""
+        """Note whether the tick with the newest cover was written.
+
+        If it was not, the next cover has its members again.
+        """
         group = self._groups.get(sleeper)
         if group is None or group.sent is None:
             return

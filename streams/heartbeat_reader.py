@@ -40,9 +40,9 @@ _SETTINGS: dict[str, str | int | bool] = {
     "auto.offset.reset": "earliest",
     # A writer that leaves a transaction open must not keep the heartbeats behind it from the clock.
     "isolation.level": "read_uncommitted",
-    # What waits to be read is memory of the coordinator, and heartbeats are small.
+    # Records that wait to be read take the coordinator's memory; heartbeats are small.
     "queued.max.messages.kbytes": 16 << 10,
-    # Heartbeats come one by one. A broker that answered each at once would work for nothing.
+    # Heartbeats come one by one: let the broker collect them instead of answering for each.
     "fetch.min.bytes": 64 << 10,
     "fetch.wait.max.ms": 250,
 }
@@ -125,10 +125,10 @@ class Listener:
         return Row(partition, message.key(), message.value(), at_ms)
 
     def _has_lost(self, place: tuple[str, int]) -> bool:
-        """Whether Kafka removed records before they were read; in doubt it did.
+        """Whether Kafka removed records before they were read; True if Kafka does not answer.
 
-        The ends of transactions take offsets, too. A writer could otherwise keep the time of all
-        groups of the partition from moving.
+        A gap in the offsets is not enough, because the ends of transactions take offsets too. A
+        writer of transactions could otherwise stop the session clocks of a partition's groups.
         """
         assert self._consumer is not None
         if place not in self._oldest:

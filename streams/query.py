@@ -22,9 +22,9 @@ from muster.streams.processor import GroupProcessor
 LOOK_S = 0.25
 """Seconds between two looks of the main loop at its signals and at Spark's reports."""
 CALM_S = 0.5
-"""A query without rows for so long is calm: the members that were waiting have been answered..."""
+"""A query that reads no rows for so long is calm: it has answered the members that waited."""
 CALM_S_MAX = 10.0
-"""...and so long after its start it need not be: a large fleet writes all the time."""
+"""So long after its start a query counts as calm, because a large fleet never stops writing."""
 _CALLED = "An error occurred while calling"
 """The line that Py4J puts before Java's message."""
 _CAUSED = "Caused by: "

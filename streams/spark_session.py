@@ -59,63 +59,69 @@ ALWAYS: tuple[_Setting, ...] = (
     _Setting(
         "spark.sql.streaming.noDataMicroBatches.enabled",
         "false",
-        "no timers here: ticks come through the input topic, an idle batch is only in the way",
+        "the operator has no timers, because ticks come through the input topic; a batch without "
+        "rows would only delay the next one",
     ),
     _Setting(
         "spark.sql.streaming.pollingDelay",
         "1ms",
-        "an idle query looks for rows that often: a tenth less latency than with 10 ms, for a "
-        "tenth of a core",
+        "how often an idle query looks for rows: 1 ms costs a tenth of a core and gives a tenth "
+        "less latency than 10 ms",
     ),
     _Setting(
         "spark.sql.streaming.numRecentProgressUpdates",
         str(spark_reports.KEPT),
-        "the main loop comes for them four times a second and pays for each that is kept",
+        "the main loop reads these reports four times a second, and each report costs time",
     ),
     _Setting(
         "spark.sql.shuffle.partitions",
         "1",
-        "each is a Python task in every batch, used or not; one alone also does without an "
-        "exchange, a fifth of an event's time. More of them for more heartbeats than one core "
-        "takes; fixed for the life of a checkpoint",
+        "each partition runs a Python task in every batch, with or without rows; with a single one "
+        "Spark needs no exchange, which saves a fifth of an event's time. More are useful if one "
+        "core cannot process all heartbeats. A checkpoint fixes the number",
     ),
     _Setting(
         "spark.sql.codegen.wholeStage",
         "false",
-        "a batch of a few rows is over before code made for it has paid: a fourteenth less of an "
-        "event's time; a twentieth fewer heartbeats a second",
+        "compiling code for a batch of a few rows takes longer than the code saves: without it an "
+        "event takes a fourteenth less time, and a twentieth fewer heartbeats a second are read",
     ),
     *(
         _Setting(
             key,
             "-XX:+ExitOnOutOfMemoryError",
-            "a JVM that goes on after an OutOfMemoryError hangs without a word; one that ends is "
-            "started anew",
+            "after an OutOfMemoryError a JVM may hang and log nothing; if it exits, the supervisor "
+            "starts it again",
         )
         for key in _JAVA_OPTIONS
     ),
     _Setting(
         "spark.sql.execution.arrow.maxBytesPerBatch",
         str(16 << 20),
-        "rows go to Python in portions of this size; by their number alone, ten thousand rows of a"
-        " megabyte would be one portion, in the memory of the JVM and again in Python's",
+        "the JVM sends rows to Python in portions of at most this size; Spark's limit by number "
+        "would put ten thousand rows of a megabyte into one portion, which both would hold in "
+        "memory",
     ),
     _Setting(
         "spark.python.daemon.module",
         "muster.streams.python_daemon",
         "workers are forked from a process that has the operator's code loaded",
     ),
-    _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
+    _Setting(
+        "spark.locality.wait",
+        "0s",
+        "a task that waits for a preferred executor takes longer than the whole batch",
+    ),
     _Setting(
         "spark.python.unix.domain.socket.enabled",
         "true",
-        "every state call is a round trip to the JVM; over TCP the operator took 3 times as long",
+        "every state call is a round trip to the JVM; over TCP the operator takes 3 times as long",
     ),
     _Setting(
         "spark.python.unix.domain.socket.dir",
         "/tmp",  # noqa: S108  socket names are random, and only their owner may connect
-        "a socket's path may have 107 bytes; Spark takes java.io.tmpdir, which YARN puts so deep "
-        "in a container's folder that no driver would start",
+        "a socket's path may have at most 107 bytes; Spark's default is java.io.tmpdir, and YARN's "
+        "path for that is longer, so no driver would start",
     ),
     _Setting(
         "spark.sql.ansi.enabled",
@@ -125,30 +131,30 @@ ALWAYS: tuple[_Setting, ...] = (
     _Setting(
         f"spark.executorEnv.{SAFE_PATH}",
         "1",
-        "no file of the folder the workers run in is imported because a module is called like it",
+        "Python must not import a file of the working folder that has the name of a module",
     ),
     _Setting("spark.sql.session.timeZone", "UTC", "no result may depend on where the job runs"),
     _Setting(
         "spark.sql.streaming.stopTimeout",
         "10s",
-        "with the broker away a stop would wait for it",
+        "without a limit, a stop waits as long as the broker does not answer",
     ),
     _Setting(
-        "spark.sql.adaptive.enabled", "false", "stateful queries do without; Spark would warn"
+        "spark.sql.adaptive.enabled", "false", "Spark warns that stateful queries cannot use it"
     ),
     _Setting(
         "spark.redaction.regex",
         _SECRETS,
-        "Spark's own pattern knows no jaas and no keys; settings are shown in its UI and event log",
+        "Spark shows settings in its UI and event log; its own pattern hides no jaas and no keys",
     ),
     _Setting(
         "spark.sql.redaction.options.regex",
         f"(?i)url|{HIDDEN_NAMES}",
-        "options of the Kafka source and sink, logins among them, are shown in plans",
+        "Spark's plans show the options of the Kafka source and sink, which may have passwords",
     ),
-    _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),
-    _Setting("spark.ui.showConsoleProgress", "false", "a progress bar in a service's log"),
-    _Setting("spark.log.level", "WARN", "one line per batch and stage otherwise"),
+    _Setting("spark.ui.enabled", "false", "saves start time and a port; --conf turns it on"),
+    _Setting("spark.ui.showConsoleProgress", "false", "a service's log needs no progress bar"),
+    _Setting("spark.log.level", "WARN", "on INFO, Spark logs a line for each batch and stage"),
 )
 
 POSIX: tuple[_Setting, ...] = (
@@ -167,7 +173,7 @@ POSIX: tuple[_Setting, ...] = (
 
 LOCAL: tuple[_Setting, ...] = (
     _Setting("spark.driver.host", "localhost", "a host name that does not resolve stops the JVM"),
-    _Setting("spark.driver.bindAddress", "127.0.0.1", "local mode needs no one from outside"),
+    _Setting("spark.driver.bindAddress", "127.0.0.1", "in local mode no other machine connects"),
 )
 
 _CHATTY = (
@@ -281,7 +287,10 @@ def has_ended() -> bool:
 
 
 def fall_silent(spark: SparkSession) -> None:
-    """Stop all JVM output before a stop, since the next start replays a batch that is cut off."""
+    """Stop all JVM output before a stop: errors of an interrupted batch need no attention.
+
+    The next start repeats that batch.
+    """
     for output in _jvm_outputs:
         output.silence()
     with suppress(Py4JError, OSError):  # the JVM has ended already
@@ -290,7 +299,7 @@ def fall_silent(spark: SparkSession) -> None:
 
 @contextmanager
 def quietly(spark: SparkSession) -> Iterator[None]:
-    """Log nothing of the JVM while a query is ended: what is cut off, the next one repeats."""
+    """Turn off the JVM's log while a query ends: the next query repeats an interrupted batch."""
     log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs
     level = log4j.LogManager.getRootLogger().getLevel()
     log4j.core.config.Configurator.setRootLevel(log4j.Level.OFF)

@@ -38,10 +38,11 @@ from muster.streams.background_thread import Loop
 OLD_SILENCE_S = 30.0
 """How long a coordinator of a version without signs may publish nothing: three canary ticks."""
 LOOK_S = 0.25
-"""Seconds between two questions to Kafka, and..."""
+"""Seconds between two questions to Kafka."""
 GAP_S_MAX = 1.0
-"""...how much of a longer pause between two answers counts as silence."""
+"""A pause between two answers of Kafka counts as at most this much silence."""
 TURN_S = 1.5
+"""Each standby waits so much longer than the one with the next lower job id."""
 GONE_S = 5.0
 """A standby that has written no sign for so long does not count."""
 FROZEN_S = 60.0
@@ -60,7 +61,7 @@ class Newest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """What a claim is to say of the one before it.
+    """What a claim says of the claim before it.
 
     Attributes:
         epoch: of the newest claim that is known; -1 = none.
@@ -85,7 +86,7 @@ class _Watched:
 
 
 class Turn:
-    """Whether it is this process' turn to claim. Times are seconds of a monotonic clock.
+    """Decides when this process may claim. Times are seconds of a monotonic clock.
 
     Args:
         job: id of this process.
@@ -162,7 +163,7 @@ class Turn:
         return f"job {claim.job} on {claim.host} {what}"
 
     def follows(self, prefix: str, now_ms: int) -> Follows:
-        """What a claim that is written now is to say of the one before it.
+        """What a claim written now must say of the claim before it.
 
         Args:
             prefix: topic prefix.
@@ -291,7 +292,7 @@ class Vigil(Loop):
         return ends
 
     def _look(self, asking: Consumer) -> None:
-        """Ask whether there is anything that was not read; while Kafka is away nothing counts."""
+        """Note each prefix of which all records were read; if Kafka does not answer, note none."""
         for prefix in self._prefixes:
             claims = topic_name(TopicKind.COORDINATOR, prefix)
             clock = topic_name(TopicKind.CLOCK, prefix)

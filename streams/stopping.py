@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 START_GRACE_S = 3.0
-"""Grace while the job starts: nothing runs yet that needs an orderly end."""
+"""Grace while the job starts, when no query runs that must be stopped in order."""
 RUN_GRACE_S = 10.0
 """Grace while the query runs: longer than a stop takes on a busy machine while Kafka answers."""
 STOPPED = 0

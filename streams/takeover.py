@@ -1,4 +1,4 @@
-"""The way of a standby to its claim: it rehearses, waits for its turn, and claims."""
+"""How a standby takes over: it rehearses the query, waits for its turn, and claims."""
 
 from __future__ import annotations
 

@@ -91,15 +91,15 @@ MUTANTS = (
     Mutant(
         "a task is granted when no member holds it",
         reconcile._grant,
-        "is_free = (draft.owned.holder[lacking] == NO_MEMBER)",
-        "is_free = (draft.owned.holder[lacking] == draft.owned.holder[lacking])",
+        "is_free = (draft.owned.holder[lacking_tasks] == NO_MEMBER)",
+        "is_free = (draft.owned.holder[lacking_tasks] == draft.owned.holder[lacking_tasks])",
         MOVING,
     ),
     Mutant(
         "a revoked task stays with its holder until it is released",
         reconcile._revoke,
-        "idle = away[holder[lost]]",
-        "idle = holder[lost] != NO_MEMBER",
+        "holder_is_away = is_away[holder[lost_tasks]]",
+        "holder_is_away = holder[lost_tasks] != NO_MEMBER",
         MOVING,
     ),
     Mutant(
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "a change is published",
         machine.advance,
-        "records.append(done.snapshot())",
+        "records.append(next_group.snapshot())",
         "pass",
         PLAIN,
     ),
@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "a group with members asks to be woken",
         deadlines.wake_ms,
-        "return min(times)",
+        "return min(wake_times_ms)",
         "return None",
         ALONE,
     ),
@@ -275,21 +275,21 @@ MUTANTS = (
     Mutant(
         "a learner that is ready takes over",
         lag.absorb_ready,
-        "_promote(draft, near, near[:0])",
+        "_promote(draft, newly_caught_up, newly_caught_up[:0])",
         "pass",
         LEARNER,
     ),
     Mutant(
         "a learner whose lag is small takes over",
         lag._merge,
-        "_promote(draft, near, late)",
+        "_promote(draft, newly_caught_up, newly_behind)",
         "pass",
         LAGS,
     ),
     Mutant(
         "a copy with a large lag has not caught up",
         lag.caught_up,
-        "(draft.owned.lags.offsets <= limit)",
+        "(draft.owned.lags.offsets <= lag_limit)",
         "(draft.owned.lags.offsets >= 0)",
         LAGS,
     ),

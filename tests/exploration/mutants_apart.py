@@ -32,7 +32,7 @@ APART = (
     Mutant(
         "the session clock moves with covers",
         liveness.Liveness.cover,
-        "self.session_ms += min(max(new_ms, 0), step_ms)",
+        "self.session_ms += min(max(newly_covered_ms, 0), step_ms)",
         "pass",
         CRASH,
         walks=20,

@@ -15,7 +15,7 @@ FAILOVER = (
     Mutant(
         "a coordinator decides nothing behind a tick that names a later one",
         machine.advance,
-        "if later is not None:",
+        "if later_epoch is not None:",
         "if False:",
         ALONE,
     ),

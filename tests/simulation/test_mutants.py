@@ -74,8 +74,8 @@ MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
         reports._release,
-        "stays = contains(active, owed)",
-        "stays = contains(active[:0], owed)",
+        "still_held = contains(active, owed_tasks)",
+        "still_held = contains(active[:0], owed_tasks)",
     ),
     Mutant(
         "a release is acknowledged by who has read the demand",
@@ -140,7 +140,7 @@ MUTANTS = (
     Mutant(
         "it asks newcomers, too, as long as the old coordinator may have let them in",
         recovery.ask_newcomer,
-        "until is None or slot in",
+        "until_ms is None or slot in",
         "True or slot in",
         lives=two_coordinators.silent,
     ),

@@ -132,7 +132,9 @@ def test_equal_values_are_no_change() -> None:
     [
         lambda draft: draft.update(0, capacity=2),
         lambda draft: draft.remove_member(0),
-        lambda draft: draft.hand(np.array([0], dtype=np.int32), int(1 - draft.owned.holder[0])),
+        lambda draft: draft.set_holder(
+            np.array([0], dtype=np.int32), int(1 - draft.owned.holder[0])
+        ),
         lambda draft: draft.free(np.array([0], dtype=np.int32)),
         lambda draft: draft.own_asked().add(0),
         lambda draft: draft.sessions.offer(0, offered=True, apart=True),

@@ -94,10 +94,10 @@ def test_copies_are_freed_one_by_one() -> None:
     values = {"assignor": "high-availability"}
     story.take(config(unit, num_standby_replicas=1, **values), join("W1"), join("W2"))
     assert story.records(config(unit, **values))["W1"] == "0_0 0_2 | - | - @1"
-    assert task_of(story.group.owned.copies[Role.STANDBY].going[:2]).tolist() == [0, 1]
+    assert task_of(story.group.owned.copies[Role.STANDBY].releasing[:2]).tolist() == [0, 1]
     assert story.records(report("W1", 2, "0_0", "0_2", standby=["0_3"])) == {}
-    going = story.group.owned.copies[Role.STANDBY].going
-    assert task_of(going[slot_of(going) == 0]).tolist() == [3]
+    releasing = story.group.owned.copies[Role.STANDBY].releasing
+    assert task_of(releasing[slot_of(releasing) == 0]).tolist() == [3]
     assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     story.take(report("W1", 2, "0_0", "0_2"))
     assert story.group.roster.by_slot[0].state is MemberState.STABLE

@@ -152,7 +152,7 @@ def _stand(group: Group, slot: int, was: Stand) -> Stand:
     pending = {Role.ACTIVE: np.flatnonzero(held & group.owned.revoking)}
     for role, copies in group.owned.copies.items():
         assigned[role] = task_of(copies.kept[slot_of(copies.kept) == slot])
-        pending[role] = task_of(copies.going[slot_of(copies.going) == slot])
+        pending[role] = task_of(copies.releasing[slot_of(copies.releasing) == slot])
     member = group.roster.by_slot[slot]
     assert member is not None
     as_sets = lambda sets: {r: frozenset(v.tolist()) for r, v in sets.items()}  # noqa: E731
