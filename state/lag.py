@@ -41,9 +41,8 @@ from muster.state.printable import cut
 
 OFFSETS_MAX = 2**62
 """Larger lags are refused: no topic is this long."""
-
-
 FEW_COPIES = 8
+"""Up to so many copies, their members are looked up one by one."""
 NAME_CHARS_MAX = 120
 """Messages quote at most this much of a task's name."""
 
@@ -67,149 +66,171 @@ def absorb(
         message = f"lags of {member}, which is not a member"
         draft.reject(origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
         return
-    news: dict[int, int] = {}
-    wrong = ""
-    refused = 0
+    new_lags: dict[int, int] = {}
+    first_error = ""
+    refused_count = 0
     for task, offsets in lags:
         index = draft.table.find(task)
         if index is None or not 0 <= offsets <= OFFSETS_MAX:
-            refused += 1
-            if not wrong:
+            refused_count += 1
+            if not first_error:
                 reason = "no such task" if index is None else f"expected 0 to {OFFSETS_MAX}"
-                wrong = f"lag {offsets} of {cut(str(task), NAME_CHARS_MAX)} on {member}: {reason}"
+                first_error = (
+                    f"lag {offsets} of {cut(str(task), NAME_CHARS_MAX)} on {member}: {reason}"
+                )
             continue
         if task not in ready:
-            news[index << 32 | slot] = offsets
-    if wrong:
-        more = f"; so are {refused - 1} more lags of this event" if refused > 1 else ""
-        draft.reject(origin, DeadLetter.INVALID_REQUEST, f"{wrong}{more}")
-    if news:
-        _merge(draft, news, origin.at_ms if origin.offset >= 0 else draft.sessions.clock_ms)
+            new_lags[index << 32 | slot] = offsets
+    if first_error:
+        suffix = (
+            f"; so are {refused_count - 1} more lags of this event" if refused_count > 1 else ""
+        )
+        draft.reject(origin, DeadLetter.INVALID_REQUEST, f"{first_error}{suffix}")
+    if new_lags:
+        _merge(draft, new_lags, origin.at_ms if origin.offset >= 0 else draft.sessions.clock_ms)
 
 
-def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
-    known, limit = draft.owned.lags, draft.settings.acceptable_recovery_lag
-    young_ms = draft.settings.probing_rebalance_interval_ms // 2
-    if all(_is_repeated(known, *each, at_ms - young_ms) for each in news.items()):
+def _merge(draft: Draft, new_lags: dict[int, int], at_ms: int) -> None:
+    known_lags, lag_limit = draft.owned.lags, draft.settings.acceptable_recovery_lag
+    half_interval_ms = draft.settings.probing_rebalance_interval_ms // 2
+    if all(
+        _is_repeated(known_lags, *new_lag, at_ms - half_interval_ms) for new_lag in new_lags.items()
+    ):
         return
-    pair = np.array(sorted(news), dtype=np.int64)
-    offsets = np.array([news[p] for p in pair.tolist()], dtype=np.int64)
-    place = np.minimum(np.searchsorted(known.pair, pair), max(len(known.pair) - 1, 0))
-    has_old = known.pair[place] == pair if len(known.pair) else np.zeros(len(pair), dtype=np.bool_)
-    old = np.where(has_old, known.offsets[place] if len(known.pair) else 0, -1)
-    old_ms = np.where(has_old, known.reported_ms[place] if len(known.pair) else 0, 0)
-    ages = has_old.copy()  # a lag that is new counts in any case
-    if has_old.any():
+    pair = np.array(sorted(new_lags), dtype=np.int64)
+    offsets = np.array([new_lags[p] for p in pair.tolist()], dtype=np.int64)
+    known_index = np.minimum(
+        np.searchsorted(known_lags.pair, pair), max(len(known_lags.pair) - 1, 0)
+    )
+    has_known = (
+        known_lags.pair[known_index] == pair
+        if len(known_lags.pair)
+        else np.zeros(len(pair), dtype=np.bool_)
+    )
+    known_offsets = np.where(
+        has_known, known_lags.offsets[known_index] if len(known_lags.pair) else 0, -1
+    )
+    known_ms = np.where(
+        has_known, known_lags.reported_ms[known_index] if len(known_lags.pair) else 0, 0
+    )
+    expires = has_known.copy()  # a lag that is new counts in any case
+    if has_known.any():
         for copies in draft.owned.copies.values():
             for part in copies:
-                ages &= ~contains(part, pair)
-    stale = ages & (at_ms - old_ms > draft.settings.probing_rebalance_interval_ms // 2)
-    differs = (old > limit) != (offsets > limit)
+                expires &= ~contains(part, pair)
+    is_stale = expires & (at_ms - known_ms > draft.settings.probing_rebalance_interval_ms // 2)
+    differs_enough = (known_offsets > lag_limit) != (offsets > lag_limit)
     # Halves, because twice `OFFSETS_MAX` is more than an int64 holds.
-    differs |= np.maximum(offsets, old) // 2 >= np.maximum(np.minimum(offsets, old), 1)
-    new = ~has_old | ((differs | stale) & (at_ms >= old_ms))
-    if not new.any():
-        return
-    near = pair[new & (offsets <= limit)]
-    near = near[~_are_caught_up(draft, near)]
-    stays = np.ones(len(known.pair), dtype=np.bool_)
-    stays[place[new & has_old]] = False
-    merged = np.concatenate((known.pair[stays], pair[new]))
-    order = np.argsort(merged, kind="stable")
-    draft.owned.lags = Lags(
-        merged[order],
-        np.concatenate((known.offsets[stays], offsets[new]))[order],
-        np.concatenate((known.reported_ms[stays], np.full(int(new.sum()), at_ms)))[order],
+    differs_enough |= np.maximum(offsets, known_offsets) // 2 >= np.maximum(
+        np.minimum(offsets, known_offsets), 1
     )
-    late = pair[new & (offsets > limit) & ~(has_old & (old > limit))]
-    _promote(draft, near, late)
+    is_accepted = ~has_known | ((differs_enough | is_stale) & (at_ms >= known_ms))
+    if not is_accepted.any():
+        return
+    newly_caught_up = pair[is_accepted & (offsets <= lag_limit)]
+    newly_caught_up = newly_caught_up[~_are_caught_up(draft, newly_caught_up)]
+    remains = np.ones(len(known_lags.pair), dtype=np.bool_)
+    remains[known_index[is_accepted & has_known]] = False
+    merged_pairs = np.concatenate((known_lags.pair[remains], pair[is_accepted]))
+    order = np.argsort(merged_pairs, kind="stable")
+    draft.owned.lags = Lags(
+        merged_pairs[order],
+        np.concatenate((known_lags.offsets[remains], offsets[is_accepted]))[order],
+        np.concatenate((known_lags.reported_ms[remains], np.full(int(is_accepted.sum()), at_ms)))[
+            order
+        ],
+    )
+    newly_behind = pair[
+        is_accepted & (offsets > lag_limit) & ~(has_known & (known_offsets > lag_limit))
+    ]
+    _promote(draft, newly_caught_up, newly_behind)
 
 
-def _is_repeated(known: Lags, pair: int, offsets: int, since_ms: int) -> bool:
+def _is_repeated(known_lags: Lags, pair: int, offsets: int, since_ms: int) -> bool:
     """Whether the same lag of the pair has been reported since then."""
-    place = int(np.searchsorted(known.pair, pair))
-    if place == len(known.pair) or known.pair[place] != pair:
+    index = int(np.searchsorted(known_lags.pair, pair))
+    if index == len(known_lags.pair) or known_lags.pair[index] != pair:
         return False
-    return bool(known.offsets[place] == offsets and known.reported_ms[place] >= since_ms)
+    return bool(known_lags.offsets[index] == offsets and known_lags.reported_ms[index] >= since_ms)
 
 
 def absorb_ready(draft: Draft, pairs: Codes) -> None:
     """Absorb that a member reports these copies as ready."""
-    news = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
-    if len(news) == 0:
+    newly_ready = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
+    if len(newly_ready) == 0:
         return
-    before = caught_up(draft)
-    draft.owned.ready = union(draft.owned.ready, news)
-    overtaken = np.isin(draft.owned.lags.pair, news, assume_unique=True)
-    overtaken &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
-    draft.owned.lags = draft.owned.lags.where(~overtaken)
-    near = np.setdiff1d(news, before, assume_unique=True)
-    _promote(draft, near, near[:0])
+    caught_up_before = caught_up(draft)
+    draft.owned.ready = union(draft.owned.ready, newly_ready)
+    is_outdated = np.isin(draft.owned.lags.pair, newly_ready, assume_unique=True)
+    is_outdated &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
+    draft.owned.lags = draft.owned.lags.where(~is_outdated)
+    newly_caught_up = np.setdiff1d(newly_ready, caught_up_before, assume_unique=True)
+    _promote(draft, newly_caught_up, newly_caught_up[:0])
 
 
-def end(draft: Draft, gone: Codes) -> None:
+def end(draft: Draft, given_up: Codes) -> None:
     """These copies were given up: what members reported of them ends with them."""
-    draft.owned.ready = np.setdiff1d(draft.owned.ready, gone, assume_unique=True)
-    ended = np.isin(draft.owned.lags.pair, gone, assume_unique=True)
-    draft.owned.lags = draft.owned.lags.where(~ended)
+    draft.owned.ready = np.setdiff1d(draft.owned.ready, given_up, assume_unique=True)
+    has_ended = np.isin(draft.owned.lags.pair, given_up, assume_unique=True)
+    draft.owned.lags = draft.owned.lags.where(~has_ended)
 
 
 def forget(draft: Draft, slot: int) -> None:
     """A new process stands for a member: it has not reported anything of its copies yet."""
     draft.owned.ready = draft.owned.ready[slot_of(draft.owned.ready) != slot]
-    others = slot_of(draft.owned.lags.pair) != slot
-    draft.owned.lags = draft.owned.lags.where(others)
+    of_others = slot_of(draft.owned.lags.pair) != slot
+    draft.owned.lags = draft.owned.lags.where(of_others)
 
 
 def caught_up(draft: Draft) -> Codes:
     """Copies that have caught up: reported ready, or with a lag that is small enough."""
-    limit = draft.settings.acceptable_recovery_lag
-    near = believed(draft) & (draft.owned.lags.offsets <= limit)
-    late = draft.owned.lags.pair[
-        draft.owned.lags.offsets > limit
+    lag_limit = draft.settings.acceptable_recovery_lag
+    is_small = believed(draft) & (draft.owned.lags.offsets <= lag_limit)
+    behind = draft.owned.lags.pair[
+        draft.owned.lags.offsets > lag_limit
     ]  # reported after the copy was ready
     return union(
-        np.setdiff1d(draft.owned.ready, late, assume_unique=True),
-        draft.owned.lags.pair[near],
+        np.setdiff1d(draft.owned.ready, behind, assume_unique=True),
+        draft.owned.lags.pair[is_small],
     )
 
 
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
     lags = draft.owned.lags
-    young = (
+    is_recent = (
         draft.sessions.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
     )
-    valid: BoolArray = young
-    if not young.all():
-        valid = young | np.isin(lags.pair, _copies(draft), assume_unique=True)
-    return valid
+    is_believed: BoolArray = is_recent
+    if not is_recent.all():
+        is_believed = is_recent | np.isin(lags.pair, _copies(draft), assume_unique=True)
+    return is_believed
 
 
-def _are_caught_up(draft: Draft, asked: Codes) -> BoolArray:
-    """bool[K]: which of the asked pairs are among `caught_up`, for few of them."""
-    offsets, are_believed = _lags_of(draft, asked)
-    limit = draft.settings.acceptable_recovery_lag
-    ready = contains(draft.owned.ready, asked) & (offsets <= limit)
-    caught_up: BoolArray = ready | (are_believed & (offsets <= limit))
-    return caught_up
+def _are_caught_up(draft: Draft, pairs: Codes) -> BoolArray:
+    """bool[K]: which of these pairs are among `caught_up`, for few of them."""
+    offsets, is_believed = _lags_of(draft, pairs)
+    lag_limit = draft.settings.acceptable_recovery_lag
+    is_ready = contains(draft.owned.ready, pairs) & (offsets <= lag_limit)
+    are_caught_up: BoolArray = is_ready | (is_believed & (offsets <= lag_limit))
+    return are_caught_up
 
 
-def _lags_of(draft: Draft, asked: Codes) -> tuple[Codes, BoolArray]:
-    """The lag of each asked pair (-1 = it has none), and which of these are among `believed`."""
+def _lags_of(draft: Draft, pairs: Codes) -> tuple[Codes, BoolArray]:
+    """The lag of each pair (-1 = it has none), and which of these are among `believed`."""
     lags = draft.owned.lags
-    has = contains(lags.pair, asked)
-    offsets, valid = np.full(len(asked), -1, dtype=np.int64), has.copy()
-    if has.any():
-        place = np.searchsorted(lags.pair, asked[has])
-        offsets[has] = lags.offsets[place]
-        age_ms = draft.sessions.clock_ms - lags.reported_ms[place]
-        valid[has] = age_ms <= draft.settings.probing_rebalance_interval_ms
-    if not valid[has].all():
+    has_lag = contains(lags.pair, pairs)
+    offsets, is_believed = np.full(len(pairs), -1, dtype=np.int64), has_lag.copy()
+    if has_lag.any():
+        lag_index = np.searchsorted(lags.pair, pairs[has_lag])
+        offsets[has_lag] = lags.offsets[lag_index]
+        age_ms = draft.sessions.clock_ms - lags.reported_ms[lag_index]
+        is_believed[has_lag] = age_ms <= draft.settings.probing_rebalance_interval_ms
+    if not is_believed[has_lag].all():
         for copies in draft.owned.copies.values():
             for part in copies:
-                valid |= has & contains(part, asked)
-    return offsets, valid
+                is_believed |= has_lag & contains(part, pairs)
+    return offsets, is_believed
 
 
 def unstarted(draft: Draft) -> Codes:
@@ -217,10 +238,10 @@ def unstarted(draft: Draft) -> Codes:
 
     No member runs them, or the one that does has been asked to stop.
     """
-    leaves = (draft.owned.holder == NO_MEMBER) | draft.owned.revoking
-    aims = (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
-    waits = draft.table.stateful & leaves & aims
-    tasks = np.flatnonzero(waits).astype(np.int32)
+    has_no_runner = (draft.owned.holder == NO_MEMBER) | draft.owned.revoking
+    has_new_owner = (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
+    is_waiting = draft.table.stateful & has_no_runner & has_new_owner
+    tasks = np.flatnonzero(is_waiting).astype(np.int32)
     if len(tasks) == 0:
         return codes_of(tasks, tasks)
     reported = union(draft.owned.ready, draft.owned.lags.pair[believed(draft)])
@@ -235,19 +256,26 @@ def _copies(group: Group | Draft) -> Codes:
 # ------------------------------------------------------------------- generations that lags open
 
 
-def _promote(draft: Draft, near: Codes, late: Codes) -> None:
+def _promote(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
     """Open a generation if a copy may take over now that could not before.
 
     Args:
         draft: the group.
-        near: copies that have just caught up.
-        late: copies that were just reported to be behind.
+        newly_caught_up: copies that have just caught up.
+        newly_behind: copies that were just reported to be behind.
     """
-    learners = np.intersect1d(near, draft.owned.copies[Role.LEARNER].kept, assume_unique=True)
-    aims = takeovers.awaited(draft)
-    awaited = np.setdiff1d(np.intersect1d(near, aims, assume_unique=True), learners)
-    _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited))
-    candidates = union(_rescues(draft, near, late), _disk_states(draft, near, aims))
+    learners = np.intersect1d(
+        newly_caught_up, draft.owned.copies[Role.LEARNER].kept, assume_unique=True
+    )
+    awaited_pairs = takeovers.awaited(draft)
+    awaited_ready = np.setdiff1d(
+        np.intersect1d(newly_caught_up, awaited_pairs, assume_unique=True), learners
+    )
+    _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited_ready))
+    candidates = union(
+        _rescues(draft, newly_caught_up, newly_behind),
+        _disk_states(draft, newly_caught_up, awaited_pairs),
+    )
     _add_ready(draft, draft.possible_causes, candidates)
 
 
@@ -267,45 +295,52 @@ def _promotable(draft: Draft, learners: Codes) -> Codes:
     """
     if draft.settings.learner_partial_rebalance or len(learners) == 0:
         return learners
-    waiting = np.setdiff1d(draft.owned.copies[Role.LEARNER].kept, caught_up(draft))
-    return learners[~np.isin(slot_of(learners), slot_of(waiting))]
+    still_restoring = np.setdiff1d(draft.owned.copies[Role.LEARNER].kept, caught_up(draft))
+    return learners[~np.isin(slot_of(learners), slot_of(still_restoring))]
 
 
-def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
+def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes:
     """Caught-up copies of tasks whose owner is restoring or has not started yet."""
-    owned = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
-    owners = codes_of(owned, draft.target.active[owned])
-    offsets, are_believed = _lags_of(draft, owners)
-    behind = are_believed & (offsets > draft.settings.acceptable_recovery_lag)
-    restoring = union(owners[behind], unstarted(draft))
+    owned_tasks = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
+    owners = codes_of(owned_tasks, draft.target.active[owned_tasks])
+    offsets, is_believed = _lags_of(draft, owners)
+    is_behind = is_believed & (offsets > draft.settings.acceptable_recovery_lag)
+    restoring = union(owners[is_behind], unstarted(draft))
     if len(restoring) == 0:
         return restoring
-    news = np.intersect1d(late, restoring, assume_unique=True)
-    warm = union(near, usable(draft, caught_up(draft), task_of(news)) if len(news) else near[:0])
-    return np.setdiff1d(usable(draft, warm, task_of(restoring)), owners, assume_unique=True)
+    newly_restoring = np.intersect1d(newly_behind, restoring, assume_unique=True)
+    candidates = union(
+        newly_caught_up,
+        usable(draft, caught_up(draft), task_of(newly_restoring))
+        if len(newly_restoring)
+        else newly_caught_up[:0],
+    )
+    return np.setdiff1d(usable(draft, candidates, task_of(restoring)), owners, assume_unique=True)
 
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
     """The copies of these tasks on members that are neither draining nor away."""
-    selected: Codes = pairs[np.isin(task_of(pairs), tasks)]
-    slots = slot_of(selected)
+    copies: Codes = pairs[np.isin(task_of(pairs), tasks)]
+    slots = slot_of(copies)
     if len(slots) <= FEW_COPIES:
         # Not by `columns`: to renew them for each of thousands of joins would cost more.
         members = [draft.roster.by_slot[slot] for slot in slots.tolist()]
-        accepts = [member is None or not (member.draining or member.away) for member in members]
-        return selected[np.array(accepts, dtype=np.bool_)]
+        accepts_tasks = [
+            member is None or not (member.draining or member.away) for member in members
+        ]
+        return copies[np.array(accepts_tasks, dtype=np.bool_)]
     columns = draft.roster.columns
-    return selected[~columns.draining[slots] & ~columns.away[slots]]
+    return copies[~columns.draining[slots] & ~columns.away[slots]]
 
 
-def _disk_states(draft: Draft, near: Codes, aims: Codes) -> Codes:
+def _disk_states(draft: Draft, newly_caught_up: Codes, awaited_pairs: Codes) -> Codes:
     """Caught-up state on the disk of a member that restores another task for a takeover."""
-    if len(aims) == 0 or len(near) == 0:
-        return near[:0]
-    pairs: Codes = near[np.isin(slot_of(near), slot_of(aims))]
+    if len(awaited_pairs) == 0 or len(newly_caught_up) == 0:
+        return newly_caught_up[:0]
+    pairs: Codes = newly_caught_up[np.isin(slot_of(newly_caught_up), slot_of(awaited_pairs))]
     pairs = np.setdiff1d(pairs, _copies(draft), assume_unique=True)
-    elsewhere: Codes = pairs[draft.target.active[task_of(pairs)] != slot_of(pairs)]
-    return elsewhere
+    not_placed_there: Codes = pairs[draft.target.active[task_of(pairs)] != slot_of(pairs)]
+    return not_placed_there
 
 
 # ------------------------------------------------------------------------- after every batch
@@ -320,8 +355,8 @@ def settle(draft: Draft) -> None:
     if draft.table is draft.group.table:
         _pass_on(draft, copies)
     if draft.changed:
-        stays = believed(draft)
-        draft.owned.lags = draft.owned.lags.where(stays)
+        is_believed = believed(draft)
+        draft.owned.lags = draft.owned.lags.where(is_believed)
 
 
 def _pass_on(draft: Draft, copies: Codes) -> None:
@@ -329,21 +364,25 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
 
     If the member runs the task now, the lag stays and is believed for a limited time from now.
     """
-    before, runs = draft.group, _running(draft)
-    gone = np.setdiff1d(union(_copies(before), _running(before)), copies, assume_unique=True)
-    freed = np.isin(draft.owned.lags.pair, gone, assume_unique=True)
-    if not freed.any():
+    group_before, running = draft.group, _running(draft)
+    lost_copies = np.setdiff1d(
+        union(_copies(group_before), _running(group_before)), copies, assume_unique=True
+    )
+    lost_copy = np.isin(draft.owned.lags.pair, lost_copies, assume_unique=True)
+    if not lost_copy.any():
         return
-    begun = freed & np.isin(draft.owned.lags.pair, np.setdiff1d(runs, _running(before)))
-    reported_ms = np.where(begun, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
-    stays = ~freed | np.isin(draft.owned.lags.pair, runs, assume_unique=True)
-    draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(stays)
+    started_running = lost_copy & np.isin(
+        draft.owned.lags.pair, np.setdiff1d(running, _running(group_before))
+    )
+    reported_ms = np.where(started_running, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
+    remains = ~lost_copy | np.isin(draft.owned.lags.pair, running, assume_unique=True)
+    draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(remains)
 
 
 def _running(group: Group | Draft) -> Codes:
     """(task, slot) of all actives and their holders."""
-    owned = np.flatnonzero(group.owned.holder != NO_MEMBER).astype(np.int32)
-    return codes_of(owned, group.owned.holder[owned])
+    owned_tasks = np.flatnonzero(group.owned.holder != NO_MEMBER).astype(np.int32)
+    return codes_of(owned_tasks, group.owned.holder[owned_tasks])
 
 
 def mark_released_ready(draft: Draft) -> None:
@@ -352,22 +391,28 @@ def mark_released_ready(draft: Draft) -> None:
     Where such a copy is a learner the task belongs back to the member (its successor is drained,
     say): the copy may become active at once.
     """
-    before = draft.group
-    if draft.table is not before.table:
+    group_before = draft.group
+    if draft.table is not group_before.table:
         return
-    gone = np.flatnonzero(
-        before.owned.revoking & (draft.owned.holder != before.owned.holder)
+    released_tasks = np.flatnonzero(
+        group_before.owned.revoking & (draft.owned.holder != group_before.owned.holder)
     ).astype(np.int32)
-    if len(gone) == 0:
+    if len(released_tasks) == 0:
         return
-    fenced = (before.sessions.flags & FENCED) != 0
-    gone = gone[~fenced[before.owned.holder[gone]]]
-    wanted = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
-    warm = np.intersect1d(codes_of(gone, before.owned.holder[gone]), wanted, assume_unique=True)
-    late = draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
-    late &= believed(draft)
-    warm = np.setdiff1d(warm, draft.owned.lags.pair[late], assume_unique=True)
-    news = np.setdiff1d(warm, draft.owned.ready, assume_unique=True)
-    draft.owned.ready = union(draft.owned.ready, warm)
-    learners = np.intersect1d(news, draft.owned.copies[Role.LEARNER].wanted, assume_unique=True)
+    is_fenced = (group_before.sessions.flags & FENCED) != 0
+    released_tasks = released_tasks[~is_fenced[group_before.owned.holder[released_tasks]]]
+    wanted_copies = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
+    warm_copies = np.intersect1d(
+        codes_of(released_tasks, group_before.owned.holder[released_tasks]),
+        wanted_copies,
+        assume_unique=True,
+    )
+    is_behind = draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
+    is_behind &= believed(draft)
+    warm_copies = np.setdiff1d(warm_copies, draft.owned.lags.pair[is_behind], assume_unique=True)
+    newly_ready = np.setdiff1d(warm_copies, draft.owned.ready, assume_unique=True)
+    draft.owned.ready = union(draft.owned.ready, warm_copies)
+    learners = np.intersect1d(
+        newly_ready, draft.owned.copies[Role.LEARNER].wanted, assume_unique=True
+    )
     _add_ready(draft, draft.causes, _promotable(draft, learners))
