@@ -190,7 +190,7 @@ class GroupProcessor(StatefulProcessor):
                 return self._answer(prefix, entries)
             refused = read_refused(lane, entries, self._topics)
             if refused is not None:
-                return self._letters(refused)
+                return self._letters(refused, is_shared=True)
         stored, group = self._load(lane)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         may_count = config_check(lane, self._topics, keyring, stored.replay_guard)
@@ -341,9 +341,10 @@ class GroupProcessor(StatefulProcessor):
             publisher = publisher._replace(aside=_asides(self._group_cpu_s).of(prefix))
         return publisher
 
-    def _letters(self, inbox: Inbox) -> Iterator[Row]:
+    def _letters(self, inbox: Inbox, *, is_shared: bool = False) -> Iterator[Row]:
         """The rows of an inbox's dead letters."""
-        letters = self._letter_budget.admitted(inbox.prefix, inbox.rejected)
+        rejected = inbox.rejected
+        letters = self._letter_budget.admitted(inbox.prefix, rejected, is_shared=is_shared)
         return iter(outbox.rows(inbox.prefix, letters, self._partitions))
 
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:

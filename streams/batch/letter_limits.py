@@ -20,11 +20,13 @@ from muster.protocol.records import Rejected
 
 GROUP_LETTERS_MAX = 20
 """Each letter costs the job, the broker and all readers of dead letters some 0.1 ms together."""
+SHARED_LETTERS_MAX = 100
+"""The same of the rows that are refused unread: they are of all groups, and of none."""
 GROUP_QUOTED_BYTES_MAX = 1 << 20
 """Bytes of key and value that the first letter of a group may quote in a batch..."""
 MORE_QUOTED_BYTES_MAX = 1 << 16
 """...and beyond which no letter behind it quotes more than `QUOTED_BYTES_MIN` of each."""
-BATCH_LETTERS_MAX = 100
+BATCH_LETTERS_MAX = 200
 BATCH_QUOTED_BYTES_MAX = 4 << 20
 QUOTED_BYTES_MIN = 256
 """Bytes of a key or a value that a letter quotes even when there is no more room."""
@@ -34,12 +36,19 @@ _unreported: dict[str, tuple[Counter[str], Origin]] = {}
 """Prefix → letters that this process left out, by reason, and the origin of the first one."""
 
 
-def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
-    """The letters of a group in a batch, within its limits; one more letter counts the rest."""
+def of_group(letters: Sequence[Rejected], *, is_shared: bool = False) -> list[Rejected]:
+    """The letters of a group in a batch, within its limits; one more letter counts the rest.
+
+    Args:
+        letters: the letters.
+        is_shared: whether they are of rows that were refused unread, instead of one group's.
+    """
     room = GROUP_QUOTED_BYTES_MAX, MORE_QUOTED_BYTES_MAX
-    kept, left, _ = _within(letters, GROUP_LETTERS_MAX, room)
+    most = SHARED_LETTERS_MAX if is_shared else GROUP_LETTERS_MAX
+    kept, left, _ = _within(letters, most, room)
     if left:
-        kept.append(_rest("of this group in this batch", _counted(left), left[0].origin))
+        whose = "of rows that were refused unread" if is_shared else "of this group"
+        kept.append(_rest(f"{whose} in this batch", _counted(left), left[0].origin))
     return kept
 
 
@@ -50,10 +59,18 @@ class LetterBudget:
         self._letters = BATCH_LETTERS_MAX
         self._bytes = BATCH_QUOTED_BYTES_MAX
 
-    def admitted(self, prefix: str, letters: Sequence[Rejected]) -> list[Rejected]:
-        """The letters of a group that are written, within the limits of the group and the batch."""
+    def admitted(
+        self, prefix: str, letters: Sequence[Rejected], *, is_shared: bool = False
+    ) -> list[Rejected]:
+        """The letters of a group that are written, within the limits of the group and the batch.
+
+        Args:
+            prefix: topic prefix.
+            letters: see `of_group`.
+            is_shared: see `of_group`.
+        """
         earlier = self._count_of_earlier(prefix)
-        within = of_group(letters) if letters else []
+        within = of_group(letters, is_shared=is_shared) if letters else []
         if not within:
             return earlier
         kept, left, quoted = _within(within, self._letters, (self._bytes, self._bytes))

@@ -88,6 +88,7 @@ class Scenario(NamedTuple):
         settled: begin with a group that has settled, not with the joins.
         after: single steps that have happened before the search begins, in words.
         clocks: clocks that read heartbeats; 0 = members write them to the group's own log.
+        waits: clocks write no tick while all heartbeats are as agreed; False = an old clock.
         rebuild_ms: a published snapshot that is older is published again.
         skew_ms: how much the broker of the heartbeats is ahead of that of the group's log.
     """
@@ -103,6 +104,7 @@ class Scenario(NamedTuple):
     after: tuple[str, ...] = ()
     clocks: int = 0
     skew_ms: int = 0
+    waits: bool = True
     rebuild_ms: int = REBUILD_MS
 
 

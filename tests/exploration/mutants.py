@@ -288,9 +288,9 @@ MUTANTS = (
     ),
     Mutant(
         "a copy with a large lag has not caught up",
-        lag.caught_up,
-        "(draft.owned.lags.offsets <= lag_limit)",
-        "(draft.owned.lags.offsets >= 0)",
+        lag._are_caught_up,
+        "(is_believed & (offsets <= lag_limit))",
+        "(is_believed & (offsets >= 0))",
         LAGS,
     ),
     Mutant(

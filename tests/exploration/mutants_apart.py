@@ -16,8 +16,8 @@ from muster.streams.heartbeat_covers import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
 ALONE = Scenario(ONE, 1, Budget(crash=1), clocks=1, settled=True)
-AWAY = Scenario(ONE, 1, Budget(halt=1, late=5), clocks=1, settled=True)
-LOST = Scenario(ONE, 1, Budget(lost=2, late=3), clocks=1, settled=True)
+AWAY = Scenario(ONE, 1, Budget(halt=1, late=5), clocks=1, settled=True, waits=False)
+LOST = Scenario(ONE, 1, Budget(lost=2, late=3), clocks=1, settled=True, waits=False)
 CRASH = Scenario(TWO, 1, Budget(crash=1), clocks=1, settled=True)
 
 APART = (

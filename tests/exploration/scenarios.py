@@ -72,6 +72,9 @@ SCENARIOS: dict[str, Scenario] = {
     "1 × 1 apart, ticks are lost, doubted, in a hurry": Scenario(
         ONE, 1, Budget(lost=1, doubt=1, hurry=1), clocks=1
     ),
+    "1 × 1 apart, an old clock ends, and is away": Scenario(
+        ONE, 1, Budget(halt=1, late=4), clocks=1, waits=False
+    ),
     "1 × 1 apart, the clock ends, and is away": Scenario(ONE, 1, Budget(halt=1, late=4), clocks=1),
     "1 × 1 apart, one more clock starts": Scenario(ONE, 1, Budget(more=1, halt=1), clocks=1),
     "1 × 1 apart, ticks come early": Scenario(ONE, 1, Budget(early=2, crash=1), clocks=1),

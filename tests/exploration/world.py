@@ -194,7 +194,7 @@ class System(Laws):
                 after = self._tick_stored(world, place, written=True)
                 yield f"Kafka stores a tick of clock {clock.name}", after
             elif is_due and not (clock.ticked and now - clock.ticked < QUANTUM_MS):
-                if self.clocks.waits(clock, wake.agreement, now):
+                if self.scenario.waits and self.clocks.waits(clock, wake.agreement, now):
                     continue
                 if wake.apart and not clock.marked:
                     marked = _clocks_with(world, place, clock._replace(marked=True))

@@ -212,9 +212,11 @@ def test_refused_rows_meet_in_one_lane() -> None:
     ]
     operator = Operator()
     told = of_kind(operator.batch(lane, entries), Rejected)
-    assert len(told) == letter_limits.GROUP_LETTERS_MAX + 1
+    assert len(told) == letter_limits.SHARED_LETTERS_MAX + 1
     assert told[-1].reason == DeadLetter.LEFT_OUT
-    assert "180 more dead letters of this group in this batch" in told[-1].message
+    assert "100 more dead letters of rows that were refused unread in this batch" in (
+        told[-1].message
+    )
     assert operator.stored(lane) == (None, None)
 
 
