@@ -138,10 +138,10 @@ class BitReader:
             return np.zeros(count, dtype=np.int64)
         if k > ZEROS:
             raise DecodeError(f"Rice parameter {k}; at most {ZEROS}", self.end())
-        rest = self._bits[self._next :]
-        if count * (k + 1) > len(rest):
-            raise DecodeError(f"{count} values in {len(rest)} bits", self.end())
-        ones = np.flatnonzero(rest)[:count]
+        unread = self._bits[self._next :]
+        if count * (k + 1) > len(unread):
+            raise DecodeError(f"{count} values in {len(unread)} bits", self.end())
+        ones = np.flatnonzero(unread)[:count]
         if len(ones) < count:
             raise DecodeError("the bits end too early", self.end())
         high = np.diff(ones, prepend=-1) - 1

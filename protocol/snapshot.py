@@ -163,8 +163,8 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
     learning = np.isin(_codes(ready), _codes(snapshot.learner))
     row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
     if not learning.all():
-        rest = encode_pairs(ready[~learning], count, snapshot.standby)
-        row["extras"] = {_STANDBY_READY: rest}
+        standby_pairs = encode_pairs(ready[~learning], count, snapshot.standby)
+        row["extras"] = {_STANDBY_READY: standby_pairs}
     return row
 
 
@@ -323,11 +323,11 @@ def _profile_from(row: Row) -> dict[str, Any]:
 
 def _move_rows(moves: Sequence[Move]) -> list[Row]:
     """The rows of the moves up to `MOVES_BYTES_MAX`, so that the group can always publish."""
-    listed, left = [], MOVES_BYTES_MAX
+    listed, bytes_left = [], MOVES_BYTES_MAX
     for move in moves:
-        left -= 8 + len(move.task) + len(move.reason)
-        left -= len(move.from_member or "") + len(move.to_member or "")
-        if left < 0:
+        bytes_left -= 8 + len(move.task) + len(move.reason)
+        bytes_left -= len(move.from_member or "") + len(move.to_member or "")
+        if bytes_left < 0:
             break
         listed.append(_move_row(move))
     return listed

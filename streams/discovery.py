@@ -135,9 +135,9 @@ class Discovery(Loop):
         wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                there = consumer.list_topics(timeout=5).topics
+                metadata = consumer.list_topics(timeout=5).topics
                 places = [
-                    (t, p) for t in sorted(wanted & there.keys()) for p in there[t].partitions
+                    (t, p) for t in sorted(wanted & metadata.keys()) for p in metadata[t].partitions
                 ]
                 ends: dict[tuple[str, int], int] = {}
                 for topic, partition in places:
@@ -207,14 +207,14 @@ class Discovery(Loop):
         if not sources and all(not _is_due(group) for group in live.values()):
             return
         try:
-            there = self._topics(admin, sources)
+            known_topics = self._topics(admin, sources)
         except (KafkaException, TimeoutError) as error:
             self._complain(f"Kafka does not describe the topics: {error}")
             return
         now_ms = time.time_ns() // 1_000_000
         measure = now_ms - self._measured_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
-            self._one(prefix, name, group, there, (admin, producer), now_ms, measure)
+            self._one(prefix, name, group, known_topics, (admin, producer), now_ms, measure)
         if measure:
             self._measured_ms = now_ms
 
@@ -236,7 +236,7 @@ class Discovery(Loop):
         prefix: str,
         name: GroupId,
         group: _Group,
-        there: Mapping[str, Topic],
+        known_topics: Mapping[str, Topic],
         kafka: tuple[AdminClient, Producer],
         now_ms: int,
         measure: bool,
@@ -247,7 +247,7 @@ class Discovery(Loop):
         found: list[Found] = []
         faults: list[str] = []
         for source in dict.fromkeys(group.config.sources):
-            own = {n: t for n, t in there.items() if source.matches(n)}
+            own = {n: t for n, t in known_topics.items() if source.matches(n)}
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):

@@ -149,16 +149,16 @@ def wake_all(
         encoded = signed(keys, codec.encode(tick), tick, topic)
         producer.produce(topic, key=encoded.key, value=encoded.value, headers=list(encoded.headers))
         producer.poll(0)
-    if left := producer.flush(READ_TIMEOUT_S):
-        raise KafkaUnreachable(f"{left} ticks were not taken")
+    if unsent := producer.flush(READ_TIMEOUT_S):
+        raise KafkaUnreachable(f"{unsent} ticks were not taken")
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
     """Newest value of every key of a compacted topic, without tombstones."""
-    there = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in there]
+    partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
     rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True)
-    return newest_values(rows, len(there))
+    return newest_values(rows, len(partitions))
 
 
 def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:

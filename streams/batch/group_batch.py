@@ -329,14 +329,14 @@ def _with_bytes(letters: Sequence[Rejected], events: Iterable[Taken]) -> list[Re
     bare = {letter.origin: letter for letter in letters if not letter.value}
     if not bare:
         return [*letters]
-    found = {
+    encoded = {
         event.origin: codec.encode(event)
         for event in events
         if not isinstance(event, Refused) and event.origin in bare
     }
     return [
-        replace(letter, key=found[letter.origin].key, value=found[letter.origin].value or b"")
-        if letter.origin in found and not letter.value
+        replace(letter, key=encoded[letter.origin].key, value=encoded[letter.origin].value or b"")
+        if letter.origin in encoded and not letter.value
         else letter
         for letter in letters
     ]

@@ -203,11 +203,11 @@ def open_lane(
     for position, entry in enumerate(entries):
         ready = quick.get(position) or configs.get(position)
         signature = b"" if gate is None else signatures[position]
-        found = reader.read(entry, ready, signature)
-        if isinstance(found, Rejected):
-            inbox.rejected.append(found)
-        elif found is not None:
-            inbox.events.append(found)
+        outcome = reader.read(entry, ready, signature)
+        if isinstance(outcome, Rejected):
+            inbox.rejected.append(outcome)
+        elif outcome is not None:
+            inbox.events.append(outcome)
     if gate is not None:
         inbox.rejected += gate.letters
         inbox.replay_guard = guard.to_bytes(_newest_ms(entries))

@@ -109,9 +109,9 @@ def _compute(sender: Connection, work: Callable[[], Outcome], cpu_s: float) -> N
     """Compute a placement in the child."""
     os.nice(_NICENESS)
     # The child must not keep the connections of a process that ends before it.
-    kept = {0, 1, 2, sender.fileno()}
+    needed = {0, 1, 2, sender.fileno()}
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
+        if int(name) not in needed:
             with suppress(OSError):
                 os.close(int(name))
     answer_to(sender, work, cpu_s)

@@ -37,10 +37,10 @@ _unreported: dict[str, tuple[Counter[str], Origin]] = {}
 def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
     """The letters of a group in a batch, within its limits; one more letter counts the rest."""
     room = GROUP_QUOTED_BYTES_MAX, MORE_QUOTED_BYTES_MAX
-    kept, left, _ = _within(letters, GROUP_LETTERS_MAX, room)
-    if left:
-        kept.append(_rest("of this group in this batch", _counted(left), left[0].origin))
-    return kept
+    written, left_out, _ = _within(letters, GROUP_LETTERS_MAX, room)
+    if left_out:
+        written.append(_rest("of this group in this batch", _counted(left_out), left_out[0].origin))
+    return written
 
 
 class LetterBudget:
@@ -56,13 +56,13 @@ class LetterBudget:
         within = of_group(letters) if letters else []
         if not within:
             return earlier
-        kept, left, quoted = _within(within, self._letters, (self._bytes, self._bytes))
-        self._letters -= len(kept)
+        written, left_out, quoted = _within(within, self._letters, (self._bytes, self._bytes))
+        self._letters -= len(written)
         self._bytes -= quoted
-        if left:
-            counts, first = _unreported.get(prefix, (Counter(), left[0].origin))
-            _unreported[prefix] = (counts + _counted(left), first)
-        return earlier + kept
+        if left_out:
+            counts, first = _unreported.get(prefix, (Counter(), left_out[0].origin))
+            _unreported[prefix] = (counts + _counted(left_out), first)
+        return earlier + written
 
     def _count_of_earlier(self, prefix: str) -> list[Rejected]:
         """The letter that counts what earlier batches left out, before the batch's first letter."""
@@ -79,15 +79,15 @@ def _within(
 
     `room`: bytes that the first letter may quote, and that all may quote together behind it.
     """
-    kept: list[Rejected] = []
-    left: list[Rejected] = []
+    written: list[Rejected] = []
+    left_out: list[Rejected] = []
     quoted = 0
     for letter in letters:
-        if len(kept) >= most:
-            left.append(letter)
+        if len(written) >= most:
+            left_out.append(letter)
             continue
         size = len(letter.key) + len(letter.value)
-        if quoted + size > room[bool(kept)] and size > 2 * QUOTED_BYTES_MIN:
+        if quoted + size > room[bool(written)] and size > 2 * QUOTED_BYTES_MIN:
             note = f" (of {size} bytes the beginning is quoted)"
             letter = replace(
                 letter,
@@ -97,8 +97,8 @@ def _within(
             )
             size = len(letter.key) + len(letter.value)
         quoted += size
-        kept.append(letter)
-    return kept, left, quoted
+        written.append(letter)
+    return written, left_out, quoted
 
 
 def _counted(letters: Iterable[Rejected]) -> Counter[str]:

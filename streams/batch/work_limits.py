@@ -100,7 +100,7 @@ class Credit(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The credit as it is stored."""
-        return _STORED.pack(self.at_ms, *(max(left, -(2**31)) for left in self.left_us))
+        return _STORED.pack(self.at_ms, *(max(us, -(2**31)) for us in self.left_us))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Credit:
