@@ -19,9 +19,9 @@ RICE_PARAMETER_MAX = 31
 ZEROS = 32
 """The Rice parameter of a list of zeros, which takes no bits."""
 FEW = 48
-"""Up to about so many numbers are written faster without numpy."""
+"""Up to about this many numbers are written faster without numpy."""
 WORD_BITS_MAX = 56
-"""With up to seven bits before it in its first byte, such a word fits 64 bits."""
+"""A word of this size fits 64 bits with the up to seven bits before it in its first byte."""
 
 
 def put_varint(out: bytearray, value: int) -> None:

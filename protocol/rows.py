@@ -294,7 +294,7 @@ def json_from(extras: Row, name: str) -> Any:  # noqa: ANN401  # checked by its 
     try:
         return json.loads(extras[name])
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{name} that is no JSON: {error}") from None
+        raise DecodeError(f"{name} that is not JSON: {error}") from None
 
 
 def _weights_from(row: Row) -> dict[str, tuple[float, ...]]:

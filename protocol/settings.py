@@ -354,7 +354,7 @@ def defaults_of(assignor: str) -> Settings:
 
 
 def instead_of(key: str) -> str:
-    """What to use instead of an unknown key; brokers, for one, have the same keys with a prefix."""
+    """What to use instead of an unknown key, for example a broker's key, which has a prefix."""
     bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
     if bare is not None:
         return f"the key {bare}, without what is before it"

@@ -52,7 +52,7 @@ def found_from(source_rows: Sequence[Row], units: Sequence[Unit]) -> tuple[Found
         try:
             source = _source(json.loads(row["source"]))
         except (ValueError, RecursionError) as error:
-            raise DecodeError(f"a source that is no JSON: {error}") from None
+            raise DecodeError(f"a source that is not JSON: {error}") from None
         places = row["units"]
         if not all(0 <= place < len(units) for place in places) or taken & set(places):
             raise DecodeError("units of a source that are not there, or of two sources")
@@ -100,4 +100,4 @@ def group_found_from(
             for number, names, ids in entries
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise DecodeError(f"found topics that are not as they should be: {error}") from None
+        raise DecodeError(f"malformed found topics: {error}") from None

@@ -1,4 +1,4 @@
-"""Discovery: keeps what is written about groups' sources as Kafka has it now.
+"""Discovery: keeps the record of what Kafka has for each group's sources up to date.
 
 One thread reads ``<prefix>.config``. Every interval it asks Kafka for the topics that the groups
 declare, and writes a `TopicsFound` where the newest one differs (`found_tasks`), or is older than
@@ -49,8 +49,8 @@ class Pace:
     """How often discovery looks.
 
     Attributes:
-        interval_ms: between two looks at topics.
-        measure_ms: between two measurements of load.
+        interval_ms: time between two looks at topics.
+        measure_ms: time between two measurements of load.
         grace_ms: how long a topic that has vanished keeps its tasks.
     """
 
@@ -241,7 +241,7 @@ class Discovery(Loop):
         now_ms: int,
         measure: bool,
     ) -> None:
-        """Compare one group's newest record with what is there, and write a new one if needed."""
+        """Compare one group's newest record with Kafka's topics, and write a new one if needed."""
         assert group.config is not None
         before = {each.source: each for each in group.found.found} if group.found else {}
         found: list[Found] = []
@@ -297,7 +297,7 @@ class Discovery(Loop):
             place = partition_of(record.key, max(partitions, 1))
             deliver(producer, topic, record, WRITE_TIMEOUT_S, partition=place)
         except (KafkaException, MusterError) as error:
-            self._complain(f"{topic} does not take what was found: {error}")
+            self._complain(f"{topic} does not accept the found topics: {error}")
             return
         self.written += 1
         group.found = event  # the record itself comes back with its place

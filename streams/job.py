@@ -211,9 +211,9 @@ def _recover(
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
-    A short run of the query loads them, and ends when it is calm: the members that waited have been
-    answered by then. The long run that follows has no initial state, whose rows take a slower path
-    into Python; its start takes a second.
+    A short run of the query loads them and ends when it has no more rows; it has answered waiting
+    members by then. The long run that follows has no initial state, because rows of a query with
+    one take a slower path into Python.
     """
     recovered = recovery.recover(config.clients, config.prefixes)
     if not recovered.snapshots:

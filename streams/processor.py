@@ -81,9 +81,9 @@ class _Kept(NamedTuple):
 _cache: OrderedDict[bytes, _Kept] = OrderedDict()
 _key_file = functools.cache(KeyFile)
 """One for each Python process, so that its keys stay in force when the file cannot be read later.
-A file that cannot be read at first ends the query: no signature could be checked."""
+If the first read of the file fails, the query ends, because no signature could be checked."""
 _asides = functools.cache(Asides)
-"""One for each Python process: what is computed aside outlives the batch in which it was asked."""
+"""One for each Python process: a placement computed aside outlives the batch that asked for it."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 

@@ -54,7 +54,7 @@ def stand_by(
 
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
-    """The checkpoint with which a standby claims: an empty one if another job went on elsewhere."""
+    """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
     overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
     if overtaken is not None:
         _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)

@@ -194,7 +194,7 @@ def open_lane(
     quick = _heartbeats(parsed.group, entries, topics)
     budget = Budget(limits, _newest_ms(entries))
     reader = _Reader(key, topics, schemas, budget, gate)
-    # Configs come first, because they raise the limits for the others: the newest one first of all.
+    # Configs are read first, the newest before the others, because they raise the limits.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
     configs = {
         place: reader.config(entries[place], b"" if gate is None else signatures[place])
@@ -218,7 +218,7 @@ def open_lane(
 def config_check(
     lane: bytes, topics: Sequence[str], keyring: Keyring | None, replay_guard: bytes
 ) -> Callable[[bytes], bool]:
-    """Tells of a packed row of the config topic whether its signature lets it count.
+    """A function that says whether a packed row of the config topic may count, by its signature.
 
     Args:
         lane: see `source`.

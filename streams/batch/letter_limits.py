@@ -21,9 +21,9 @@ from muster.protocol.records import Rejected
 GROUP_LETTERS_MAX = 20
 """Each letter costs the job, the broker and all readers of dead letters some 0.1 ms together."""
 GROUP_QUOTED_BYTES_MAX = 1 << 20
-"""Bytes of key and value that the first letter of a group may quote in a batch..."""
+"""Bytes of key and value that the first letter of a group may quote in a batch."""
 MORE_QUOTED_BYTES_MAX = 1 << 16
-"""...and beyond which no letter behind it quotes more than `QUOTED_BYTES_MIN` of each."""
+"""Bytes quoted so far beyond which later letters quote only `QUOTED_BYTES_MIN` of each."""
 BATCH_LETTERS_MAX = 100
 BATCH_QUOTED_BYTES_MAX = 4 << 20
 QUOTED_BYTES_MIN = 256
