@@ -145,7 +145,7 @@ def _check(row: Row) -> None:
 def _joined(pending: _Pending) -> bytes:
     value = b"".join(pending.slices[index] for index in sorted(pending.slices))
     if len(value) != pending.size or _id(value) != pending.id:
-        raise DecodeError(f"{len(value)} bytes of joined parts that are not those that were split")
+        raise DecodeError(f"parts that join to {len(value)} other bytes than were split")
     if not value.startswith(MARKER) or value.startswith(PREFIX["Part"]):
         raise DecodeError("parts of something that is no record")
     return value
