@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
 
     Attributes:
         until_ms: the group needs a tick at this time in any case, epoch milliseconds.
-        silence_ms: a member that has written nothing for so long is missing.
+        silence_ms: a member that has written nothing for this long is missing.
         members: number of members.
         checksum: of the members' ids and digests, see `checksum`.
     """

@@ -19,9 +19,9 @@ RICE_PARAMETER_MAX = 31
 ZEROS = 32
 """The Rice parameter of a list of zeros, which takes no bits."""
 FEW = 48
-"""Up to about so many numbers are written faster without numpy."""
+"""Up to about this many numbers are written faster without numpy."""
 WORD_BITS_MAX = 56
-"""With up to seven bits before it in its first byte, such a word fits 64 bits."""
+"""A word of this size fits 64 bits with the up to seven bits before it in its first byte."""
 
 
 def put_varint(out: bytearray, value: int) -> None:
@@ -138,10 +138,10 @@ class BitReader:
             return np.zeros(count, dtype=np.int64)
         if k > ZEROS:
             raise DecodeError(f"Rice parameter {k}; at most {ZEROS}", self.end())
-        rest = self._bits[self._next :]
-        if count * (k + 1) > len(rest):
-            raise DecodeError(f"{count} values in {len(rest)} bits", self.end())
-        ones = np.flatnonzero(rest)[:count]
+        unread = self._bits[self._next :]
+        if count * (k + 1) > len(unread):
+            raise DecodeError(f"{count} values in {len(unread)} bits", self.end())
+        ones = np.flatnonzero(unread)[:count]
         if len(ones) < count:
             raise DecodeError("the bits end too early", self.end())
         high = np.diff(ones, prepend=-1) - 1

@@ -32,7 +32,7 @@ class DeadLetter(StrEnum):
 
     UNDECODABLE = (
         "UNDECODABLE",
-        "the bytes are no event of this topic",
+        "the bytes are not an event of this topic",
         "find who writes to the topic; the letter names topic, partition and offset",
     )
     UNKNOWN_MEMBER_ID = (
@@ -42,18 +42,18 @@ class DeadLetter(StrEnum):
     )
     INVALID_REQUEST = (
         "INVALID_REQUEST",
-        "a lag names a task that the group does not have, or a number of offsets that cannot be",
+        "a lag names a task that the group does not have, or an impossible number of offsets",
         "correct what reports the lag; the message names the task",
     )
     ASSIGNOR_FAILED = (
         "ASSIGNOR_FAILED",
-        "the group's assignor raised an error, answered nothing valid or took too long; the group"
+        "the group's assignor raised an error, gave no valid answer or took too long; the group"
         " keeps the placement it has",
         "read the message; correct the plug-in, or choose another assignor: muster config set",
     )
     GROUP_FAILED = (
         "GROUP_FAILED",
-        "the coordinator failed at the group: this event and those behind it are parked, and the"
+        "the coordinator failed on the group: this event and those behind it are parked, and the"
         " group stays as it was",
         "read the traceback in the message of the first letter, and report it; every batch of the"
         " group is tried anew",
@@ -67,8 +67,8 @@ class DeadLetter(StrEnum):
     )
     TOO_LARGE = (
         "TOO_LARGE",
-        "what the events of this batch make of the group takes more room than a group may have;"
-        " it stays as it was",
+        "the events of this batch would make the group larger than a group may be; it stays as it"
+        " was",
         "find who fills the group: muster groups describe; the limit is muster.group.bytes.max",
     )
     TOO_MANY_GROUPS = (
@@ -81,8 +81,8 @@ class DeadLetter(StrEnum):
         "TOO_MUCH_AT_ONCE",
         "an event behind as many events, or large events, of its group as one batch takes, or"
         " beyond the credit of its group; of very many configs the newest count",
-        "find who writes so much to the group; members join again by themselves, a refused config"
-        " is to be written again",
+        "find who writes so much to the group; members join again by themselves, write a"
+        " refused config again",
     )
     LEFT_OUT = (
         "LEFT_OUT",
@@ -117,7 +117,7 @@ class DeadLetter(StrEnum):
     STALE_SIGNATURE = (
         "STALE_SIGNATURE",
         "the record was signed too long before, or after, the broker's time",
-        "set the sender's clock; a record that was written again late comes to this, too",
+        "set the sender's clock; a record that is written again late is refused for this, too",
     )
     REPEATED_SIGNATURE = (
         "REPEATED_SIGNATURE",

@@ -24,7 +24,7 @@ RELEASING = 4
 """Added to a role's number while the member is giving the task up."""
 
 MANY_UNITS = 64
-"""From so many units on, their names are hashed together: megabytes of names in milliseconds."""
+"""From this many units on, their names are hashed together, which is much faster."""
 
 MASK = 0xFFFFFFFFFFFFFFFF
 

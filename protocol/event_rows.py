@@ -188,7 +188,7 @@ def found_row(event: TopicsFound) -> Row:
     """The Avro row of what was found."""
     units = tuple(unit for each in event.found for unit in each.units)
     place = {unit.name: number for number, unit in enumerate(units)}
-    found = [
+    by_source = [
         {
             "source": rows.json_bytes(source_json(each.source)).decode(),
             "units": [place[unit.name] for unit in each.units],
@@ -196,7 +196,7 @@ def found_row(event: TopicsFound) -> Row:
         }
         for each in event.found
     ]
-    return {**rows.tasks_row(units), "found": found}
+    return {**rows.tasks_row(units), "found": by_source}
 
 
 def found_from(group: GroupId, row: Row, origin: Origin) -> TopicsFound:

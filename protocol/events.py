@@ -247,8 +247,8 @@ class Tick:
     Attributes:
         published: the mark of the newest wake-up that the clock has read; None = none.
         cover: what the clock has heard of members that heartbeat apart; None = it does not listen.
-        refused: the heartbeats in the cover would have to be signed, and no clock checks that:
-            their members are as if `Refused`. Decided when the tick is read, never written.
+        refused: the heartbeats in the cover had to be signed, and no clock checks signatures, so
+            each counts as a `Refused` event. The reader sets this; it is never written.
     """
 
     group: GroupId
@@ -276,8 +276,8 @@ Event: TypeAlias = (
 class Refused:
     """Stands for an event whose signature was refused (`protocol.signing`); no client writes one.
 
-    It is not a sign of life. But its writer may be the member itself, with a key that has ended,
-    which takes Kafka's acknowledgement as a renewal of its session. So if the session ends after a
+    It is not a sign of life. But the member itself may have written it, with a key that has ended,
+    and may take Kafka's acknowledgement as a renewal of its session. So if the session ends after a
     refused event, the group fences the member and waits before it grants the tasks to others.
     """
 

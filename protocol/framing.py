@@ -93,8 +93,8 @@ def _default_to_bytes(schema: Row) -> None:
     fixed = {"bytes"}
     field: dict[str, Any]
     for field in schema["fields"]:
-        given: Any = field["type"]
-        kind = cast("Row", given) if isinstance(given, dict) else Row(type=given)
+        declared: Any = field["type"]
+        kind = cast("Row", declared) if isinstance(declared, dict) else Row(type=declared)
         if kind["type"] == "fixed":
             fixed.add(kind["name"])
         named: object = kind.get("name", kind["type"])
@@ -181,8 +181,8 @@ class Schemas:
         writer, start = self._writer_of(value)
         body = BytesIO(value)
         body.seek(start)
-        ours = OWN[writer.name]
-        reader = None if writer.schema is ours else ours
+        own_schema = OWN[writer.name]
+        reader = None if writer.schema is own_schema else own_schema
         try:
             row = schemaless_reader(body, writer.schema, reader)  # type: ignore[arg-type]
         except Exception as error:

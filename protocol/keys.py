@@ -112,8 +112,8 @@ def parse_key(key: bytes | None) -> Key:
 
 def whole_key(key: bytes) -> bytes:
     """The key without a part name."""
-    first, separator, rest = key.partition(b"|")
-    member, again, _ = rest.partition(b"|")
+    first, separator, behind_group = key.partition(b"|")
+    member, again, _ = behind_group.partition(b"|")
     if not separator or not again:
         return key
     return first + b"|" + member if member else first

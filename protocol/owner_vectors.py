@@ -154,9 +154,9 @@ def _read_radix(data: bytes, at: int, count: int, owners: int) -> tuple[Position
     out = np.empty((len(words), group), dtype=np.int64)
     base = np.uint64(owners)
     for column in range(group - 1):
-        rest = words // base
-        out[:, column] = words - rest * base
-        words = rest
+        higher = words // base
+        out[:, column] = words - higher * base
+        words = higher
     out[:, group - 1] = words
     return out.ravel()[:count], end
 

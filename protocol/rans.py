@@ -39,8 +39,8 @@ def lanes_of(count: int) -> int:
 def frequencies(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Counts scaled to a sum of `SCALE`, each at least 1.
 
-    If the sum is too small, the rest is added to the largest (the first of equals). If it is too
-    large, the rest is taken from the largest, at most half of it at a time.
+    If the sum is too small, the difference is added to the largest (the first of equals). If it is
+    too large, the difference is taken from the largest, at most half of it at a time.
     """
     scaled = np.maximum(counts * SCALE // int(counts.sum()), 1)
     excess = int(scaled.sum()) - SCALE

@@ -288,8 +288,8 @@ class GroupSnapshot:
         apart: slots of members that heartbeat apart.
         drains: kept drains, by member id: of members that are gone or were expelled. All other
             members have theirs in their entry.
-        quarantine: since when and why the job has set the group aside; None = it has not. The rest
-            is then as it was before.
+        quarantine: since when and why the group is quarantined; the other fields are then as they
+            were before. None = it is not.
         sources: topics of Kafka that the group's config declares.
         found: what was found for them; its units are among `tasks`.
     """
@@ -395,7 +395,7 @@ class CoordinatorClaim:
             old version wrote it, whose job writes no signs of life and does not obey ticks that
             name a later coordinator.
         alone: whether the job that `follows` names, and all before it, have ended or obey such
-            ticks. It holds if no other claim lies between that one and this one.
+            ticks. It is valid only if no other claim lies between that one and this one.
     """
 
     job: str

@@ -294,18 +294,18 @@ def json_from(extras: Row, name: str) -> Any:  # noqa: ANN401  # checked by its 
     try:
         return json.loads(extras[name])
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"{name} that is no JSON: {error}") from None
+        raise DecodeError(f"{name} that is not JSON: {error}") from None
 
 
 def _weights_from(row: Row) -> dict[str, tuple[float, ...]]:
     """Subtopology → load of each task, checked except for their number."""
-    given = json_from(row["extras"], WEIGHTS)
-    if given is None:
+    by_unit = json_from(row["extras"], WEIGHTS)
+    if by_unit is None:
         return {}
-    lists: list[Any] = [*given.values()] if isinstance(given, dict) else [None]
+    lists: list[Any] = [*by_unit.values()] if isinstance(by_unit, dict) else [None]
     if not all(isinstance(each, list) and all(map(_is_weight, each)) for each in lists):
         raise DecodeError("weights that are not lists of numbers, 0 to 1e15, by unit")
-    return {str(name): tuple(map(_number, each)) for name, each in given.items()}
+    return {str(name): tuple(map(_number, each)) for name, each in by_unit.items()}
 
 
 def _is_weight(value: object) -> bool:

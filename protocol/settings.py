@@ -327,16 +327,16 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     Raises:
         ConfigError: an unknown key, or a value that is not accepted; it names the key.
     """
-    given: dict[str, Any] = {}
+    by_field: dict[str, Any] = {}
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
             raise ConfigError(key, value, instead_of(key))
         try:
-            given[setting.field] = setting.accepted.read(value)
+            by_field[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
             raise ConfigError(key, value, str(setting.accepted)) from None
-    settings = replace(defaults_of(assignor), **given)
+    settings = replace(defaults_of(assignor), **by_field)
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigError(
             "heartbeat.interval.ms",
@@ -354,7 +354,7 @@ def defaults_of(assignor: str) -> Settings:
 
 
 def instead_of(key: str) -> str:
-    """What to use instead of an unknown key; brokers, for one, have the same keys with a prefix."""
+    """What to use instead of an unknown key, for example a broker's key, which has a prefix."""
     bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
     if bare is not None:
         return f"the key {bare}, without what is before it"

@@ -2,7 +2,7 @@
 
 A member rarely has more than some dozens of tasks. For ten positions each call of numpy takes
 longer than the work itself, and a segment needs some sixty calls. The bytes are those of the
-general writer in `taskset`; a segment that `read` does not read is one for the general reader.
+general writer in `taskset`. Segments for which `read` returns None are left to its general reader.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from muster.protocol.bits import RICE_PARAMETER_MAX, ZEROS, put_varint
 
 POSITIONS_MAX = 48
-"""From about this number of positions on the general writer is as fast."""
+"""From about this many positions on, the general writer is as fast."""
 NOTHING, RUNS, GAPS, TRIPLETS, BITMAP = range(5)
 """The forms of a segment."""
 _Rice = tuple[int, int]
@@ -126,7 +126,7 @@ def _bitmap(positions: Sequence[int], size: int) -> bytes:
 
 
 _READ_MAX = 128
-"""`read` reads segments of at most so many positions."""
+"""`read` reads segments of at most this many positions."""
 
 
 def read(
@@ -134,7 +134,7 @@ def read(
 ) -> tuple[list[int], int] | None:
     """The positions of a segment and the offset of its end; None = the general reader reads it.
 
-    It reads the dense forms of at most `_READ_MAX` positions, if nothing is wrong with them.
+    It reads valid segments in the dense forms, of at most `_READ_MAX` positions.
 
     Args:
         form: of the segment.

@@ -5,8 +5,8 @@ A signature is in the record header `HEADER`. It is an HMAC over the full topic 
 valid for another group, prefix or topic. It counts only while the broker's timestamp is within the
 key's window around the time of signing. (The replay guard in `muster.streams` counts it once.)
 
-All times are compared with the *broker's* timestamp of the record, and the only change to a key is
-an end. So a verdict depends on the record and on the keyring of its time, and a batch that is
+All times are compared with the *broker's* timestamp of the record, and a key changes only when it
+gets an end. So a verdict depends on the record and on the keyring of its time, and a batch that is
 processed again after a rotation, or a log that is replayed later, gives the same events.
 
 All keys verify until their end; the newest one that has begun signs. A key can be limited to groups

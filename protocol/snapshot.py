@@ -163,8 +163,8 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
     learning = np.isin(_codes(ready), _codes(snapshot.learner))
     row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
     if not learning.all():
-        rest = encode_pairs(ready[~learning], count, snapshot.standby)
-        row["extras"] = {_STANDBY_READY: rest}
+        standby_pairs = encode_pairs(ready[~learning], count, snapshot.standby)
+        row["extras"] = {_STANDBY_READY: standby_pairs}
     return row
 
 
@@ -195,7 +195,7 @@ def _drains_from(extras: Row) -> tuple[KeptDrain, ...]:
     try:
         return tuple(_drain_from(*fields) for fields in json.loads(extras[_DRAINS]))
     except (ValueError, TypeError, RecursionError) as error:
-        raise DecodeError(f"drains that are not as they should be: {error}") from None
+        raise DecodeError(f"malformed drains: {error}") from None
 
 
 def _drain_from(member: object, instance: object, gone_ms: object, expelled: object) -> KeptDrain:
@@ -218,7 +218,7 @@ def _quarantine_from(extras: Row) -> Quarantine | None:
     try:
         since_ms, story = json.loads(extras[_QUARANTINE])
     except (ValueError, TypeError, RecursionError) as error:
-        raise DecodeError(f"a quarantine that is not as it should be: {error}") from None
+        raise DecodeError(f"malformed quarantine: {error}") from None
     if type(since_ms) is not int or not isinstance(story, str):
         raise DecodeError("a quarantine that is not [milliseconds, text]")
     return Quarantine(since_ms, story)
@@ -251,7 +251,7 @@ def _group_state(text: str) -> GroupState:
     try:
         return GroupState(text)
     except ValueError:
-        raise DecodeError(f"group state {text[:40]!r}") from None
+        raise DecodeError(f"unknown group state {text[:40]!r}") from None
 
 
 def _members_row(members: tuple[MemberEntry, ...]) -> Row:
@@ -299,7 +299,7 @@ def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
     deadlines: list[int] = take_numbers(columns["deadline_ms"], count).tolist()
     profile = take_numbers(columns["profile"], count)
     if count and not 0 <= int(profile.min()) <= int(profile.max()) < len(profiles):
-        raise DecodeError("a member's profile is not there")
+        raise DecodeError("a member's profile is missing")
     shared: list[dict[str, Any]] = [_profile_from(row) for row in profiles]
     members: list[MemberEntry] = []
     for i, profile_index in enumerate(map(int, profile)):
@@ -323,11 +323,11 @@ def _profile_from(row: Row) -> dict[str, Any]:
 
 def _move_rows(moves: Sequence[Move]) -> list[Row]:
     """The rows of the moves up to `MOVES_BYTES_MAX`, so that the group can always publish."""
-    listed, left = [], MOVES_BYTES_MAX
+    listed, bytes_left = [], MOVES_BYTES_MAX
     for move in moves:
-        left -= 8 + len(move.task) + len(move.reason)
-        left -= len(move.from_member or "") + len(move.to_member or "")
-        if left < 0:
+        bytes_left -= 8 + len(move.task) + len(move.reason)
+        bytes_left -= len(move.from_member or "") + len(move.to_member or "")
+        if bytes_left < 0:
             break
         listed.append(_move_row(move))
     return listed

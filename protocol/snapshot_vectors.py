@@ -26,9 +26,9 @@ LAYERS_MAX = 1 << 14
 PAIRS_MAX = 1 << 25
 FEW_PAIRS = 4
 LAYERS_KEPT = 1 << 14
-"""Layers of so few pairs that a process remembers, at most 400 bytes each."""
+"""A process caches this many layers of at most `FEW_PAIRS`, each at most 400 bytes."""
 FEW_BYTES = 32
-"""Such a layer has fewer bytes."""
+"""A layer of at most `FEW_PAIRS` has fewer bytes."""
 _NO_PAIRS = bytes((FULL, 0))
 
 
@@ -161,7 +161,7 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
 
 @functools.lru_cache(LAYERS_KEPT)
 def _few_pairs(task: tuple[int, ...], slot: tuple[int, ...], tasks: int) -> bytes:
-    """A layer of few pairs; it is kept, because the next snapshot has nearly the same pairs."""
+    """A layer of few pairs; it is cached, because the next snapshot has nearly the same pairs."""
     segment = encode_segment(np.array(task, dtype=np.int64), tasks, tasks)
     return segment + encode_owners(np.array(slot, dtype=np.int32))
 
@@ -170,12 +170,12 @@ def _few_pairs(task: tuple[int, ...], slot: tuple[int, ...], tasks: int) -> byte
 def _few_read(data: bytes, tasks: int) -> tuple[NDArray[np.int64], int] | None:
     """The layer of few pairs with which `data` begins, and its length; None = it may be another.
 
-    It is kept for the next snapshot, as in `_few_pairs`.
+    It is cached for the next snapshot, as in `_few_pairs`.
     """
     try:
         task, at = decode_segment(data, 0, tasks, FEW_PAIRS)
         slot, at = decode_owners(data, at, len(task))
-    except DecodeError:  # it is cut off, has many pairs, or is refused by whoever reads the whole
+    except DecodeError:  # cut off, of many pairs, or invalid: `_read_layers` finds out
         return None
     return None if (slot < 0).any() else (task << 32 | slot, at)
 

@@ -27,32 +27,32 @@ def sources_row(sources: Sequence[Source]) -> Row:
 
 def sources_from(extras: Row) -> tuple[Source, ...]:
     """Read what `sources_row` wrote, checked."""
-    given = rows.json_from(extras, SOURCES)
-    if given is None:
+    entries = rows.json_from(extras, SOURCES)
+    if entries is None:
         return ()
-    if not isinstance(given, list) or len(given) > SOURCES_MAX:
+    if not isinstance(entries, list) or len(entries) > SOURCES_MAX:
         raise DecodeError(f"sources that are not a list of at most {SOURCES_MAX}")
-    return tuple(_source(each) for each in given)
+    return tuple(_source(each) for each in entries)
 
 
-def _source(given: object) -> Source:
+def _source(entry: object) -> Source:
     try:
-        return source_from(given)
+        return source_from(entry)
     except ConfigError as error:
         raise DecodeError(str(error)) from None
 
 
-def found_from(found: Sequence[Row], units: Sequence[Unit]) -> tuple[Found, ...]:
+def found_from(source_rows: Sequence[Row], units: Sequence[Unit]) -> tuple[Found, ...]:
     """What was found for each source, from the rows of the event and its units."""
-    if len(found) > SOURCES_MAX:
-        raise DecodeError(f"{len(found)} sources; at most {SOURCES_MAX} are accepted")
+    if len(source_rows) > SOURCES_MAX:
+        raise DecodeError(f"{len(source_rows)} sources; at most {SOURCES_MAX} are accepted")
     taken: set[int] = set()
     result: list[Found] = []
-    for row in found:
+    for row in source_rows:
         try:
             source = _source(json.loads(row["source"]))
         except (ValueError, RecursionError) as error:
-            raise DecodeError(f"a source that is no JSON: {error}") from None
+            raise DecodeError(f"a source that is not JSON: {error}") from None
         places = row["units"]
         if not all(0 <= place < len(units) for place in places) or taken & set(places):
             raise DecodeError("units of a source that are not there, or of two sources")
@@ -62,10 +62,10 @@ def found_from(found: Sequence[Row], units: Sequence[Unit]) -> tuple[Found, ...]
     return tuple(result)
 
 
-def _ids(given: Row) -> tuple[tuple[str, str], ...]:
-    rows.check_names("a topic", given.keys())
-    rows.check_names("a topic id", given.values(), ID_CHARS_MAX)
-    return tuple(sorted(given.items()))
+def _ids(by_topic: Row) -> tuple[tuple[str, str], ...]:
+    rows.check_names("a topic", by_topic.keys())
+    rows.check_names("a topic id", by_topic.values(), ID_CHARS_MAX)
+    return tuple(sorted(by_topic.items()))
 
 
 def _subtopology(unit: Unit) -> Subtopology:
@@ -90,14 +90,14 @@ def group_found_from(
     extras: Row, sources: Sequence[Source], tasks: Sequence[Unit]
 ) -> tuple[Found, ...]:
     """Read the extra ``found``, checked."""
-    given = rows.json_from(extras, FOUND)
-    if given is None:
+    entries = rows.json_from(extras, FOUND)
+    if entries is None:
         return ()
     units = {unit.name: unit for unit in tasks if isinstance(unit, Subtopology)}
     try:
         return tuple(
             Found(sources[number], tuple(units[name] for name in names), _ids(ids))
-            for number, names, ids in given
+            for number, names, ids in entries
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise DecodeError(f"found topics that are not as they should be: {error}") from None
+        raise DecodeError(f"malformed found topics: {error}") from None

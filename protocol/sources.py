@@ -140,49 +140,49 @@ def _topics(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
     if "pattern" in row:
         return ()
     key = "topic" if "topic" in row else "topics"
-    given = [row["topic"]] if key == "topic" else row["topics"]
-    if not isinstance(given, list) or not given or len(given) != len(set(map(str, given))):
-        raise ConfigError(f"{place}.{key}", given, "a list of topics, each once")
-    for name in given:
+    names = [row["topic"]] if key == "topic" else row["topics"]
+    if not isinstance(names, list) or not names or len(names) != len(set(map(str, names))):
+        raise ConfigError(f"{place}.{key}", names, "a list of topics, each once")
+    for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"{place}.{key}", name, "a topic's name: letters, digits, . _ -")
-    return tuple(given)
+    return tuple(names)
 
 
-def _pattern(given: object, place: str) -> str:
-    if given is None:
+def _pattern(pattern: object, place: str) -> str:
+    if pattern is None:
         return ""
     accepted = f"a regular expression of at most {PATTERN_CHARS_MAX} characters"
-    if not isinstance(given, str) or not 0 < len(given) <= PATTERN_CHARS_MAX:
-        raise ConfigError(f"{place}.pattern", given, accepted)
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= PATTERN_CHARS_MAX:
+        raise ConfigError(f"{place}.pattern", pattern, accepted)
     try:
-        re.compile(given)
+        re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigError(f"{place}.pattern", given, f"{accepted} ({error})") from None
-    return given
+        raise ConfigError(f"{place}.pattern", pattern, f"{accepted} ({error})") from None
+    return pattern
 
 
 def _flag(row: Mapping[str, Any], key: str, place: str) -> bool:
-    given = row.get(key, False)
-    if not isinstance(given, bool):
-        raise ConfigError(f"{place}.{key}", given, "true or false")
-    return given
+    flag = row.get(key, False)
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{place}.{key}", flag, "true or false")
+    return flag
 
 
-def _unit_name(given: object, place: str) -> str:
-    if not isinstance(given, str) or not given.isprintable() or len(given) > 249:
-        raise ConfigError(f"{place}.name", given, "a name of at most 249 characters")
-    return given
+def _unit_name(name: object, place: str) -> str:
+    if not isinstance(name, str) or not name.isprintable() or len(name) > 249:
+        raise ConfigError(f"{place}.name", name, "a name of at most 249 characters")
+    return name
 
 
-def _weight(given: object, place: str) -> float:
-    if isinstance(given, str) and given in MEASURES:
+def _weight(weight: object, place: str) -> float:
+    if isinstance(weight, str) and weight in MEASURES:
         return 1
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        raise ConfigError(f"{place}.weight", given, f"a number, or one of {', '.join(MEASURES)}")
-    if not 0 <= given <= WEIGHT_MAX:
-        raise ConfigError(f"{place}.weight", given, f"a number, 0 to {WEIGHT_MAX:g}")
-    return given
+    if not isinstance(weight, int | float) or isinstance(weight, bool):
+        raise ConfigError(f"{place}.weight", weight, f"a number, or one of {', '.join(MEASURES)}")
+    if not 0 <= weight <= WEIGHT_MAX:
+        raise ConfigError(f"{place}.weight", weight, f"a number, 0 to {WEIGHT_MAX:g}")
+    return weight
 
 
 def fitting(
@@ -198,7 +198,7 @@ def fitting(
     by_source = {each.source: each for each in found}
     taken = {unit.name for unit in tasks if isinstance(unit, Subtopology)}
     connectors = [unit for unit in tasks if isinstance(unit, Connector)]
-    kept: list[Found] = []
+    result: list[Found] = []
     for source in dict.fromkeys(sources):
         each = by_source.get(source)
         if each is None:
@@ -208,8 +208,8 @@ def fitting(
             if unit.name not in taken and not _prints_alike(unit, connectors):
                 taken.add(unit.name)
                 units.append(unit)
-        kept.append(Found(source, tuple(units), each.ids))
-    return tuple(kept)
+        result.append(Found(source, tuple(units), each.ids))
+    return tuple(result)
 
 
 def _prints_alike(unit: Subtopology, connectors: Sequence[Connector]) -> bool:

@@ -380,10 +380,10 @@ class TaskSet:
     def _combine(self, other: TaskSet, operation: _SetOperation) -> TaskSet:
         nothing = np.empty(0, dtype=np.int32)
         mine = {(n, c): a for n, c, a in self.units}
-        theirs = {(n, c): a for n, c, a in other.units}
+        others = {(n, c): a for n, c, a in other.units}
         return TaskSet(
-            (n, c, operation(mine.get((n, c), nothing), theirs.get((n, c), nothing)))
-            for n, c in {**mine, **theirs}
+            (n, c, operation(mine.get((n, c), nothing), others.get((n, c), nothing)))
+            for n, c in {**mine, **others}
         )
 
 

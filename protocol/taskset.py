@@ -236,9 +236,9 @@ def encode_segment(positions: Positions, size: int, count_max: int = SET_TASKS_M
     best = _direct(positions, size)
     count = len(positions)
     if 2 * count > size and size <= count_max:
-        rest = np.ones(size, dtype=np.bool_)
-        rest[positions] = False
-        other = _direct(np.flatnonzero(rest), size)
+        is_outside = np.ones(size, dtype=np.bool_)
+        is_outside[positions] = False
+        other = _direct(np.flatnonzero(is_outside), size)
         if len(other) < len(best):
             return bytes((other[0] | COMPLEMENT,)) + other[1:]
     return best
@@ -337,9 +337,9 @@ def decode_segment(
         raise DecodeError(f"a task set beyond its {size} positions", at)
     if not complement:
         return positions, end
-    rest = np.ones(size, dtype=np.bool_)
-    rest[positions] = False
-    return np.flatnonzero(rest), end
+    is_outside = np.ones(size, dtype=np.bool_)
+    is_outside[positions] = False
+    return np.flatnonzero(is_outside), end
 
 
 def _read_runs(data: bytes, at: int, size: int, count_max: int) -> tuple[Positions, int]:

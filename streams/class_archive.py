@@ -28,10 +28,10 @@ from muster.broker.jars import cache_dir
 from muster.streams.background_thread import Loop
 
 AFTER_S = 60.0
-"""The archive is made when the query has run for so long: then most classes have been loaded."""
+"""The archive is made when the query has run for this long and has loaded most classes."""
 FOLDER = "classes"
 KEPT = 3
-"""Archives of so many installations are kept."""
+"""Archives of this many installations are kept."""
 _PREFIX, _SUFFIX, _MAKING, _LISTED = "spark-", ".jsa", ".making", ".list"
 
 _log = structlog.get_logger("muster.streams")
@@ -46,7 +46,7 @@ class ClassArchive:
     """
 
     def __init__(self, home: Path, jars: Sequence[Path], folder: Path | None = None) -> None:
-        """Choose the file; nothing is read or written but the names and sizes of jars.
+        """Choose the file; only the names, sizes and times of jars are read.
 
         Args:
             home: of the Java that runs Spark.
@@ -59,11 +59,11 @@ class ClassArchive:
         self.listed = self._folder / f"{os.getpid()}{_LISTED}"
 
     def java_options(self) -> tuple[str, ...]:
-        """What the driver's JVM is started with: it uses the archive, or lists its classes."""
+        """Options of the driver's JVM: it uses the archive, or lists its classes."""
         if any(mark in str(self._folder) for mark in " \"'\\"):
             return ()  # Spark would cut the option in pieces
         if self.file.exists():
-            # Xlog: an archive that does not fit is no news.
+            # Xlog: the JVM does not print that an archive does not fit.
             return (f"-XX:SharedArchiveFile={self.file}", "-Xshare:auto", "-Xlog:cds=error")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ class ClassArchive:
 
 
 def _name(home: Path, jars: Sequence[Path]) -> str:
-    """A name that changes with whatever makes an archive useless."""
+    """A name that changes with everything that makes an archive useless."""
     release = home / "release"
     parts = [str(home), release.read_text(errors="replace") if release.exists() else ""]
     for jar in jars:
@@ -144,7 +144,7 @@ class Maker(Loop):
     Args:
         archive: what to make.
         class_path: of the driver's JVM.
-        after_s: how long to wait before.
+        after_s: how long to wait before it is made.
     """
 
     def __init__(self, archive: ClassArchive, class_path: str, after_s: float = AFTER_S) -> None:

@@ -1,4 +1,4 @@
-"""Discovery: keeps what is written about groups' sources as Kafka has it now.
+"""Discovery: keeps the record of what Kafka has for each group's sources up to date.
 
 One thread reads ``<prefix>.config``. Every interval it asks Kafka for the topics that the groups
 declare, and writes a `TopicsFound` where the newest one differs (`found_tasks`), or is older than
@@ -49,8 +49,8 @@ class Pace:
     """How often discovery looks.
 
     Attributes:
-        interval_ms: between two looks at topics.
-        measure_ms: between two measurements of load.
+        interval_ms: time between two looks at topics.
+        measure_ms: time between two measurements of load.
         grace_ms: how long a topic that has vanished keeps its tasks.
     """
 
@@ -135,9 +135,9 @@ class Discovery(Loop):
         wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                there = consumer.list_topics(timeout=5).topics
+                metadata = consumer.list_topics(timeout=5).topics
                 places = [
-                    (t, p) for t in sorted(wanted & there.keys()) for p in there[t].partitions
+                    (t, p) for t in sorted(wanted & metadata.keys()) for p in metadata[t].partitions
                 ]
                 ends: dict[tuple[str, int], int] = {}
                 for topic, partition in places:
@@ -207,14 +207,14 @@ class Discovery(Loop):
         if not sources and all(not _is_due(group) for group in live.values()):
             return
         try:
-            there = self._topics(admin, sources)
+            known_topics = self._topics(admin, sources)
         except (KafkaException, TimeoutError) as error:
             self._complain(f"Kafka does not describe the topics: {error}")
             return
         now_ms = time.time_ns() // 1_000_000
         measure = now_ms - self._measured_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
-            self._one(prefix, name, group, there, (admin, producer), now_ms, measure)
+            self._one(prefix, name, group, known_topics, (admin, producer), now_ms, measure)
         if measure:
             self._measured_ms = now_ms
 
@@ -236,18 +236,18 @@ class Discovery(Loop):
         prefix: str,
         name: GroupId,
         group: _Group,
-        there: Mapping[str, Topic],
+        known_topics: Mapping[str, Topic],
         kafka: tuple[AdminClient, Producer],
         now_ms: int,
         measure: bool,
     ) -> None:
-        """Compare one group's newest record with what is there, and write a new one if needed."""
+        """Compare one group's newest record with Kafka's topics, and write a new one if needed."""
         assert group.config is not None
         before = {each.source: each for each in group.found.found} if group.found else {}
         found: list[Found] = []
         faults: list[str] = []
         for source in dict.fromkeys(group.config.sources):
-            own = {n: t for n, t in there.items() if source.matches(n)}
+            own = {n: t for n, t in known_topics.items() if source.matches(n)}
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):
@@ -297,7 +297,7 @@ class Discovery(Loop):
             place = partition_of(record.key, max(partitions, 1))
             deliver(producer, topic, record, WRITE_TIMEOUT_S, partition=place)
         except (KafkaException, MusterError) as error:
-            self._complain(f"{topic} does not take what was found: {error}")
+            self._complain(f"{topic} does not accept the found topics: {error}")
             return
         self.written += 1
         group.found = event  # the record itself comes back with its place

@@ -119,10 +119,10 @@ def _run(config: JobConfig) -> int:
         vigil = stack.enter_context(
             standby.Vigil(config.clients, partitions, config.prefixes, turn)
         )
-        said = stack.enter_context(
+        signs = stack.enter_context(
             signs_of_life.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
-        stop.on_stop += [said.ends, vigil.over.set]
+        stop.on_stop += [signs.ends, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))
         spark, archive = spark_session.start(config)
@@ -131,7 +131,7 @@ def _run(config: JobConfig) -> int:
         checkpoint = open_checkpoint(spark, config.checkpoint)
         topic_ids.check(checkpoint, config.clients, topics)
         if config.standby:
-            takeover.stand_by(spark, config, job, said, vigil, seen, partitions, stop)
+            takeover.stand_by(spark, config, job, signs, vigil, seen, partitions, stop)
             if stop.is_set():
                 log.info("stopped")
                 return DONE
@@ -140,11 +140,11 @@ def _run(config: JobConfig) -> int:
             topic_ids.check(checkpoint, config.clients, topics)
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs, are_fenced = takeover.claimed(config, said, vigil)
+        epochs, are_fenced = takeover.claimed(config, signs, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
-        said.runs(epochs)
+        signs.runs(epochs)
         vigil.end()
         processor = _processor(config, checkpoint, epochs, are_fenced, partitions)
         last_run.begins(checkpoint)
@@ -211,9 +211,9 @@ def _recover(
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
-    A short run of the query loads them, and ends when it is calm: the members that waited have been
-    answered by then. The long run that follows has no initial state, whose rows take a slower path
-    into Python; its start takes a second.
+    A short run of the query loads them and ends when it has no more rows; it has answered waiting
+    members by then. The long run that follows has no initial state, because rows of a query with
+    one take a slower path into Python.
     """
     recovered = recovery.recover(config.clients, config.prefixes)
     if not recovered.snapshots:

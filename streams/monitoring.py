@@ -26,9 +26,9 @@ from muster.streams.observability.spark_reports import Progress
 _log = structlog.get_logger("muster.streams")
 
 START_S_MAX = 60.0
-"""So long after its claim a coordinator counts as well although its query does not run yet."""
+"""For this long after its claim a coordinator is well even if its query does not run yet."""
 JVM_S_MAX = 2.0
-"""A coordinator whose JVM has not answered for so long writes no signs of life."""
+"""A coordinator whose JVM has not answered for this long writes no signs of life."""
 
 
 class Seen:
@@ -40,7 +40,7 @@ class Seen:
 
     Attributes:
         health: answers the probes.
-        progress: hears of every run of the query.
+        progress: takes Spark's reports of every run of the query.
     """
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:

@@ -81,9 +81,9 @@ class _Kept(NamedTuple):
 _cache: OrderedDict[bytes, _Kept] = OrderedDict()
 _key_file = functools.cache(KeyFile)
 """One for each Python process, so that its keys stay in force when the file cannot be read later.
-A file that cannot be read at first ends the query: no signature could be checked."""
+If the first read of the file fails, the query ends, because no signature could be checked."""
 _asides = functools.cache(Asides)
-"""One for each Python process: what is computed aside outlives the batch in which it was asked."""
+"""One for each Python process: a placement computed aside outlives the batch that asked for it."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
@@ -297,10 +297,10 @@ class GroupProcessor(StatefulProcessor):
         stored, entries = known
         first = self._run(rows._replace(stored=stored, entries=entries))
         second = self._run(rows._replace(stored=first.stored, group=first.group))
-        gone: list[Row] = []
+        deletions: list[Row] = []
         if second.stored.snapshot is None:
-            gone = quarantine.forgotten(rows.lane, self._publisher(rows))
-        return BatchResult([*first.rows, *second.rows, *gone], None, second.stored)
+            deletions = quarantine.forgotten(rows.lane, self._publisher(rows))
+        return BatchResult([*first.rows, *second.rows, *deletions], None, second.stored)
 
     def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
         """Run `work` in a child process and return its result, without the group.
@@ -376,15 +376,15 @@ class GroupProcessor(StatefulProcessor):
 
     def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
         """The stored values of a group, and the group if it is in memory and still up to date."""
-        kept = _cache.get(lane)
-        if kept is None:
+        cached = _cache.get(lane)
+        if cached is None:
             snapshot = _read(self._snapshot)
             # A read from the store is a fifth of what a new group costs.
             return (Stored() if snapshot is None else Stored(_read(self._liveness), snapshot)), None
         liveness = _read(self._liveness)
-        if liveness is not None and kept.stored.liveness == liveness:
+        if liveness is not None and cached.stored.liveness == liveness:
             _cache.move_to_end(lane)
-            return kept
+            return cached
         return Stored(liveness, _read(self._snapshot)), None
 
     def _store(self, lane: bytes, before: Stored, taken: BatchResult) -> None:

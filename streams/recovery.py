@@ -82,7 +82,7 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
                 "group.id": f"{prefixes[0]}.recovery",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                # A question waits behind a fetch that is under way on the same connection.
+                # A request waits behind a fetch that is under way on the same connection.
                 "fetch.wait.max.ms": 10,
             }
         ),
@@ -128,9 +128,9 @@ def wake_all(
 ) -> None:
     """Write a tick for every group.
 
-    So the first batch, which loads the state, has rows, and each group asks its members at once
-    what they hold. The tick names this job's epoch, so it proves that what lies behind it was
-    written after the start.
+    The ticks give rows to the first batch, which loads the state, and make each group ask its
+    members at once what they hold. A tick names this job's epoch, which proves that the records
+    behind it were written after the start.
 
     Args:
         clients: how to reach Kafka.
@@ -141,7 +141,7 @@ def wake_all(
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
-    # A new idempotent producer waits half a second for its id; ticks may well stand twice.
+    # A new idempotent producer waits half a second for its id; a repeated tick does no harm.
     producer = Producer(clients.producer({"enable.idempotence": "false"}), logger=KAFKA)
     for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
@@ -149,16 +149,16 @@ def wake_all(
         encoded = signed(keys, codec.encode(tick), tick, topic)
         producer.produce(topic, key=encoded.key, value=encoded.value, headers=list(encoded.headers))
         producer.poll(0)
-    if left := producer.flush(READ_TIMEOUT_S):
-        raise KafkaUnreachable(f"{left} ticks were not taken")
+    if unsent := producer.flush(READ_TIMEOUT_S):
+        raise KafkaUnreachable(f"{unsent} ticks were not acknowledged")
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
     """Newest value of every key of a compacted topic, without tombstones."""
-    there = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in there]
+    partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
     rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True)
-    return newest_values(rows, len(there))
+    return newest_values(rows, len(partitions))
 
 
 def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:

@@ -33,14 +33,14 @@ class Rehearser(GroupProcessor):
 
     Args:
         topic: where the record goes.
-        said: the record.
+        sign: the record.
         More as for `GroupProcessor`.
     """
 
-    def __init__(self, topic: str, said: Encoded, *args: object, **settings: object) -> None:
+    def __init__(self, topic: str, sign: Encoded, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # passed on unchanged
         self._topic = topic
-        self._said = said
+        self._said = sign
 
     def handleInputRows(
         self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
@@ -55,7 +55,7 @@ def rehearse(
     spark: SparkSession,
     config: JobConfig,
     job: str,
-    said: Encoded,
+    sign: Encoded,
     partitions: Mapping[str, int],
     is_over: Callable[[], bool],
 ) -> None:
@@ -65,7 +65,7 @@ def rehearse(
         spark: the session.
         config: the job's settings.
         job: id of this process.
-        said: its sign of life as a standby.
+        sign: its sign of life as a standby.
         partitions: topic → number of partitions.
         is_over: whether there is no more time to rehearse.
 
@@ -78,7 +78,7 @@ def rehearse(
     recovered = recovery.recover(config.clients, config.prefixes)
     sample = replace(recovered, snapshots=recovered.snapshots[:GROUPS])
     processor = Rehearser(
-        *(topic_name(TopicKind.CLOCK, config.prefixes[0]), said),
+        *(topic_name(TopicKind.CLOCK, config.prefixes[0]), sign),
         *(dict.fromkeys(config.prefixes, 0), partitions, source.input_topics(config.prefixes)),
         *(config.rebuild_ms, config.writers),
         signing_keys=config.signing_keys,

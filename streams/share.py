@@ -1,12 +1,12 @@
 """The share of one group in a batch: its large rows beyond the share are refused unread.
 
-One key may bring a batch twenty thousand rows of a megabyte each. To hold them takes the memory of
-the process, to decode them takes minutes, and all other groups wait. So a group's share of a batch
+One key may bring a batch twenty thousand rows of a megabyte each. Holding them fills the memory of
+the process, decoding them takes minutes, and all other groups wait. So a group's share of a batch
 is limited while its rows come in, before any is decoded:
 
 - of configs and deletions only the newest `CONFIGS_MAX` are in the share, and of large ones the
   newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member. Those
-  whose signature is refused do not take the place of others: as many of them get their own letter;
+  whose signature is refused are counted apart, with the same limits, so they displace no others;
 - other rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
 - larger rows are in the share, oldest first, until they have `bytes_max` bytes together.
 

@@ -23,7 +23,7 @@ def stand_by(
     spark: SparkSession,
     config: JobConfig,
     job: str,
-    said: signs_of_life.Signs,
+    signs: signs_of_life.Signs,
     vigil: standby.Vigil,
     seen: Seen,
     partitions: Mapping[str, int],
@@ -34,7 +34,7 @@ def stand_by(
     Raises:
         QueryFailed: the rehearsal failed, or the JVM has ended.
     """
-    sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
+    sign = codec.encode(signs.sign(CoordinatorRole.STANDBY))
 
     def is_over() -> bool:
         return vigil.is_due() or stop.is_set()
@@ -44,7 +44,7 @@ def stand_by(
     if is_over():
         return
     _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
-    said.stands_by()
+    signs.stands_by()
     seen.health.stands_by()
     while not stop.is_set() and not vigil.is_due():
         vigil.over.clear()
@@ -54,7 +54,7 @@ def stand_by(
 
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
-    """The checkpoint with which a standby claims: an empty one if another job went on elsewhere."""
+    """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
     overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
     if overtaken is not None:
         _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)
@@ -64,7 +64,7 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
 
 
 def claimed(
-    config: JobConfig, said: signs_of_life.Signs, vigil: standby.Vigil
+    config: JobConfig, signs: signs_of_life.Signs, vigil: standby.Vigil
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix.
 
@@ -78,6 +78,6 @@ def claimed(
     are_fenced: dict[str, bool] = {}
     for prefix in config.prefixes:
         follows = vigil.follows(prefix)
-        epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
+        epochs[prefix] = signs.claim(prefix, follows.epoch, alone=follows.obeys)
         are_fenced[prefix] = follows.fences(epochs[prefix])
     return epochs, are_fenced

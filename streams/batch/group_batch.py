@@ -142,7 +142,7 @@ def restore(
     """The group as it was stored; without stored values a new one.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
-    sessions and are asked what they hold. They are asked also after an upgrade or a rollback, when
+    sessions and are asked what they hold. They are also asked after an upgrade or a rollback, when
     another version of muster wrote the liveness; no task moves because of it.
 
     Raises:
@@ -160,9 +160,9 @@ def restore(
 
 
 def known(rows: Rows, *, fenced: bool) -> Group | None:
-    """The group, restored if it is not in memory: limits follow from how many tasks it has.
+    """The group, restored if it is not in memory, because limits follow from its number of tasks.
 
-    They must be the same in a replay, which may find other groups in memory.
+    The limits must be the same in a replay, which may find other groups in memory.
     """
     if rows.group is not None or rows.stored.snapshot is None:
         return rows.group
@@ -231,13 +231,13 @@ def take(
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
         return _parked(stored, inbox, story, publisher, budget)
     except (KeyboardInterrupt, MemoryError):
-        raise  # an interrupt: the process ends, the batch is replayed; memory: see above
+        raise  # after an interrupt Spark replays the batch; too little memory quarantines the group
     except BaseException:
         return _parked(stored, inbox, traceback.format_exc(), publisher, budget)
 
 
 def _left(group: Group, stored: Stored) -> BatchResult:
-    """A later coordinator has the group: nothing is published, and what is stored says so."""
+    """Publish nothing and store the new liveness, because a later coordinator has the group."""
     if stored.snapshot is None:
         return BatchResult([], None, stored)
     parts = stored.parts()
@@ -325,18 +325,18 @@ def written(
 
 
 def _with_bytes(letters: Sequence[Rejected], events: Iterable[Taken]) -> list[Rejected]:
-    """The letters with the bytes of the events that they refuse: the state knows no bytes."""
+    """The letters with the bytes of the events that they refuse, which the core does not see."""
     bare = {letter.origin: letter for letter in letters if not letter.value}
     if not bare:
         return [*letters]
-    found = {
+    encoded = {
         event.origin: codec.encode(event)
         for event in events
         if not isinstance(event, Refused) and event.origin in bare
     }
     return [
-        replace(letter, key=found[letter.origin].key, value=found[letter.origin].value or b"")
-        if letter.origin in found and not letter.value
+        replace(letter, key=encoded[letter.origin].key, value=encoded[letter.origin].value or b"")
+        if letter.origin in encoded and not letter.value
         else letter
         for letter in letters
     ]

@@ -194,7 +194,7 @@ def open_lane(
     quick = _heartbeats(parsed.group, entries, topics)
     budget = Budget(limits, _newest_ms(entries))
     reader = _Reader(key, topics, schemas, budget, gate)
-    # Configs come first, because they raise the limits for the others: the newest one first of all.
+    # Configs are read first, the newest before the others, because they raise the limits.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
     configs = {
         place: reader.config(entries[place], b"" if gate is None else signatures[place])
@@ -203,11 +203,11 @@ def open_lane(
     for position, entry in enumerate(entries):
         ready = quick.get(position) or configs.get(position)
         signature = b"" if gate is None else signatures[position]
-        found = reader.read(entry, ready, signature)
-        if isinstance(found, Rejected):
-            inbox.rejected.append(found)
-        elif found is not None:
-            inbox.events.append(found)
+        outcome = reader.read(entry, ready, signature)
+        if isinstance(outcome, Rejected):
+            inbox.rejected.append(outcome)
+        elif outcome is not None:
+            inbox.events.append(outcome)
     if gate is not None:
         inbox.rejected += gate.letters
         inbox.replay_guard = guard.to_bytes(_newest_ms(entries))
@@ -218,7 +218,7 @@ def open_lane(
 def config_check(
     lane: bytes, topics: Sequence[str], keyring: Keyring | None, replay_guard: bytes
 ) -> Callable[[bytes], bool]:
-    """Tells of a packed row of the config topic whether its signature lets it count.
+    """A function that says whether a packed row of the config topic may count, by its signature.
 
     Args:
         lane: see `source`.

@@ -2,7 +2,7 @@
 
 A group asks for a placement (`state.placement`), and asks again until the answer is there. The
 child is a fork, so it has the group as it was when it asked first. It runs at a low priority, and
-within the limits of a group's turn in a batch. A process computes `RUNNING_MAX` placements at a
+within the limits of a group batch. A process computes `RUNNING_MAX` placements at a
 time; groups take turns in the order in which they asked.
 
 When this process ends, its children end with their CPU time or their answer. The group then asks
@@ -27,7 +27,7 @@ from muster.streams.batch.child_process import answer_to, end_of
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
 FORGOTTEN_S = 10.0
-"""A question that was not asked again for so long is dropped: its group asks no more."""
+"""A question that its group has not asked again for this long is dropped."""
 _NICENESS = 10
 _FORK = multiprocessing.get_context("fork")
 
@@ -57,7 +57,7 @@ class Asides:
     def ask(self, question: Question, work: Callable[[], Outcome]) -> Outcome | str | None:
         """Begin to compute a placement, or take its answer; see `assignor_outcome.Aside`."""
         if multiprocessing.parent_process() is not None:
-            return work()  # within a child, whose group is watched alone: it can wait
+            return work()  # in a child process, where no other group waits
         now_s = time.monotonic()
         self._asked_s[question] = now_s
         self._forget(question, now_s)
@@ -109,9 +109,9 @@ def _compute(sender: Connection, work: Callable[[], Outcome], cpu_s: float) -> N
     """Compute a placement in the child."""
     os.nice(_NICENESS)
     # The child must not keep the connections of a process that ends before it.
-    kept = {0, 1, 2, sender.fileno()}
+    needed = {0, 1, 2, sender.fileno()}
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
+        if int(name) not in needed:
             with suppress(OSError):
                 os.close(int(name))
     answer_to(sender, work, cpu_s)

@@ -120,24 +120,25 @@ def begin(
     )
     inbox = refuse_quarantined(lane, entries, topics, signed, f"the group is quarantined: {story}")
     parts = stored.parts() or Parts(Header(), b"", b"")
-    kept = parts.core
+    for_release = parts.core
     if not stored.is_quarantined:
         epoch = None if before is None else before.coordinator_epoch
         few = sum(map(len, entries)) <= ROWS_BYTES_MAX
-        kept = _Kept(epoch, parts.core, list(entries) if few else None).to_bytes()
+        for_release = _Kept(epoch, parts.core, list(entries) if few else None).to_bytes()
     flags = (parts.header.flags | QUARANTINED_FLAG) ^ TURN_FLAG
     records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
     rows = group_batch.written(inbox, records, publisher, budget, turn=int(bool(flags & TURN_FLAG)))
     snapshot = group_batch.value_of(record, prefix, rows)
     tag = blake2b(snapshot, digest_size=8).digest()
-    after = Parts(Header(flags, tag, record.clock_ms), parts.replay_guard, kept)  # no probation
+    header = Header(flags, tag, record.clock_ms)
+    after = Parts(header, parts.replay_guard, for_release)  # no probation
     return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
 
 
 def read_back(snapshot: bytes) -> Stored:
     """The stored values of a quarantined group whose checkpoint was lost."""
-    kept = _Kept(None, b"", None).to_bytes()
-    return Stored(Parts(Header(QUARANTINED_FLAG), b"", kept).to_bytes(), snapshot)
+    for_release = _Kept(None, b"", None).to_bytes()
+    return Stored(Parts(Header(QUARANTINED_FLAG), b"", for_release).to_bytes(), snapshot)
 
 
 def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
@@ -147,24 +148,24 @@ def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
     """
     parts = stored.parts()
     assert parts is not None  # it is quarantined
-    kept = _kept(parts.core)
-    if kept.rows is None:
+    for_release = _kept(parts.core)
+    if for_release.rows is None:
         return None
-    if kept.epoch is None:
-        return Stored(), kept.rows
+    if for_release.epoch is None:
+        return Stored(), for_release.rows
     record = _record(parse_key(split_lane(lane)[1]).group, stored)
     assert record is not None  # it has an epoch
-    as_it_was = replace(record, coordinator_epoch=kept.epoch, quarantine=None)
+    as_it_was = replace(record, coordinator_epoch=for_release.epoch, quarantine=None)
     value = codec.encode(as_it_was).value
-    return Stored(parts._replace(core=kept.core).to_bytes(), value), kept.rows
+    return Stored(parts._replace(core=for_release.core).to_bytes(), value), for_release.rows
 
 
 def forgotten(lane: bytes, publisher: Publisher) -> list[Row]:
     """Rows that delete the snapshot and the wake-up of a forgotten group from their topics."""
     prefix, key = split_lane(lane)
     group = parse_key(key).group
-    gone = (GroupGone(group=group), WakeUp(group=group, at_ms=None))
-    return outbox.rows(prefix, gone, publisher.partitions)
+    tombstones = (GroupGone(group=group), WakeUp(group=group, at_ms=None))
+    return outbox.rows(prefix, tombstones, publisher.partitions)
 
 
 def asked_anew(stored: Stored) -> Stored:

@@ -31,16 +31,16 @@ from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind
 
 EVENT_TASKS_MIN = 4_096
-"""Tasks that a join or report may name in each role, even in a small group..."""
+"""Tasks that a join or report may name in each role, even in a small group."""
 BATCH_TASKS_MIN = 1 << 18
-"""...and that all joins and reports of a group in one batch may name together."""
+"""Tasks that all joins and reports of a small group in one batch may name together."""
 BATCH_LAGS_MIN = 1 << 14
 """Lags that the events of a group in one batch may report, even in a small group; a decoded lag
 takes some 300 bytes."""
 BATCH_HEARD_MIN = 50_000
-"""Heartbeats that the ticks of a group in one batch may carry, even in a small group..."""
+"""Heartbeats that the ticks of a group in one batch may carry, even in a small group."""
 BATCH_HEARD = 8
-"""...and for each member of a larger one. A few hundred bytes can carry thousands."""
+"""The same for each member of a larger group. A few hundred bytes can carry thousands."""
 LAGS_MAX = 1 << 22
 """Lags that the events of a group in one batch may report, however many tasks the group has."""
 SMALL_BYTES_MAX = 4_096
@@ -61,19 +61,18 @@ CONFIG_MEMBER_US = 75
 """Estimates for a config, a deletion, or found topics; more for each unit, and for each member that
 may get a record because of it."""
 CREDIT_EVENTS_MIN = 1_000
-"""Events for which a group's whole credit suffices, even of a small group; a larger group has
-credit for one event of each of its members, or two of each of its tasks: when a fleet starts, all
-join and then report."""
+"""Events for which the whole credit of a small group suffices; a larger group has credit for one
+event of each member, or two of each task, because all members of a fleet join and then report."""
 CREDIT_CONFIGS_US = 500_000
 """Whole credit for configs of a small group; a larger one has room for two more of its size."""
 REGROWN_US = 75_000
-"""Credit that grows back in a second, even of a small group..."""
+"""Credit that grows back in a second, even for a small group."""
 REGROWN_PART = 10
-"""...and of a larger one this part of its whole credit."""
+"""A larger group's credit grows back by its whole, divided by this, in a second."""
 LARGE_CONFIG_BYTES = 1 << 16
 LARGE_CONFIGS_US = 1_000_000
-"""Work for which the configs above this size may ask in one batch, those of all groups together: a
-writer can name another group in each, and no group's credit limits that."""
+"""Work for which all configs above this size may ask in one batch. All groups share it, because a
+writer can name another group in each config, which no group's credit limits."""
 LARGE_CONFIG_BYTE_US = 0.1
 """Estimate for each byte of a large config that cannot be decoded."""
 KEPT_US = 10 * EVENT_US
@@ -100,7 +99,7 @@ class Credit(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The credit as it is stored."""
-        return _STORED.pack(self.at_ms, *(max(left, -(2**31)) for left in self.left_us))
+        return _STORED.pack(self.at_ms, *(max(us, -(2**31)) for us in self.left_us))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Credit:

@@ -22,6 +22,6 @@ def fenced(checkpoint: Checkpoint, answers: Mapping[str, bool]) -> dict[str, boo
         answers: the answers of this start.
     """
     if not checkpoint.is_new:
-        return {prefix: kept is True for prefix, kept in checkpoint.read(FILE).items()}
+        return {prefix: answer is True for prefix, answer in checkpoint.read(FILE).items()}
     checkpoint.write(FILE, answers)
     return dict(answers)

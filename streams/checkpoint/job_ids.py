@@ -49,8 +49,8 @@ def check(
     if claim is not None:
         raise StaleCheckpoint(
             f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
-            f"{claim.host} has been the coordinator since, on another checkpoint. Going on "
-            "from here, tokens would go back. Give --checkpoint a new folder: the groups "
+            f"{claim.host} has been the coordinator since, on another checkpoint. From "
+            "here, fencing tokens would go back. Give --checkpoint a new folder: the groups "
             "are read back from Kafka, and no task moves; or the folder of that job"
         )
     note(checkpoint, job)

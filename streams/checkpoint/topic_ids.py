@@ -44,8 +44,8 @@ def check(checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]
     other = differing(then, now)
     if other:
         raise OtherTopics(
-            f"the checkpoint {checkpoint.folder} is of other topics: {', '.join(other)} made anew, "
-            "or another cluster's, since it was written. Give --checkpoint a new folder; the "
+            f"the checkpoint {checkpoint.folder} is of other topics: {', '.join(other)} were "
+            "created again since, or are another cluster's. Give --checkpoint a new folder; the "
             "groups are read back from Kafka. (If the same records are at the same offsets there, "
             f"as in a restored backup, remove {checkpoint.folder}/{FILE} instead)"
         )
@@ -73,5 +73,5 @@ def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:
     try:
         ids_by_name = {name: str(future.result().topic_id) for name, future in asked.items()}
     except KafkaException as error:
-        raise KafkaUnreachable(f"the topics do not say who they are: {error}") from error
+        raise KafkaUnreachable(f"Kafka did not return the ids of the topics: {error}") from error
     return {name: id_ for name, id_ in ids_by_name.items() if id_ != NONE}

@@ -117,10 +117,10 @@ class Fold:
 
     def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
         """Whether an older coordinator wrote this after this job had published the group."""
-        ours, place = self._epochs.get(prefix, 0), (prefix, record.group)
+        own_epoch, place = self._epochs.get(prefix, 0), (prefix, record.group)
         before = self._groups.get(place)
         epoch = self._deleted.get(place) if before is None else before.coordinator_epoch
-        return epoch is not None and record.coordinator_epoch < ours == epoch
+        return epoch is not None and record.coordinator_epoch < own_epoch == epoch
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
@@ -232,9 +232,9 @@ class Fold:
         for task in np.flatnonzero(before.holder != now.holder).tolist():
             was, is_now = int(before.holder[task]), int(now.holder[task])
             if was != NO_MEMBER:
-                gone = now.incarnation.get(was) != before.incarnation.get(was)
+                is_gone = now.incarnation.get(was) != before.incarnation.get(was)
                 sure_ms = record.clock_ms - before.timeout_ms.get(was, 0)
-                now.orphaned[task] = sure_ms if gone and expired else given_up_ms
+                now.orphaned[task] = sure_ms if is_gone and expired else given_up_ms
             if is_now != NO_MEMBER and task in now.orphaned:
                 spent_s = max(published_ms - now.orphaned.pop(task), 0) / 1000
                 self._metrics.ownerless.labels(prefix).observe(spent_s)

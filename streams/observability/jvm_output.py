@@ -55,7 +55,7 @@ _NUMBERS = re.compile(r"-?\d+")
 def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """The lines to pass on; a blank line goes with the line before it.
 
-    That a broker is down is passed on once a minute, however many Kafka clients log it.
+    A line about a broker that is down is passed on once a minute, however many clients log it.
     """
     passed, log_filter = True, RecentlyLogged(clock_s=clock_s)
     for line in _without_farewells(lines):

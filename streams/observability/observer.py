@@ -119,7 +119,7 @@ class Observer(Loop):
         try:
             self._ends = _PATIENCE(self._asked)  # records behind these ends are counted
         except KafkaException as error:
-            raise KafkaUnreachable(f"the topics do not say where they end: {error}") from error
+            raise KafkaUnreachable(f"Kafka did not return the end offsets: {error}") from error
         return super().__enter__()
 
     # ---- the thread
