@@ -326,7 +326,7 @@ class EmbeddedKafka:
 
 
 def _filled(value: str, variables: Mapping[str, str]) -> str:
-    """Replace ``{port}`` and the like; other braces stay (JAAS, regular expressions)."""
+    """Replace ``{port}`` and the other variables; keep other braces (JAAS, regular expressions)."""
     for name, text in variables.items():
         value = value.replace(f"{{{name}}}", text)
     return value

@@ -2,9 +2,10 @@
 
 A `Tethered` command is the child of a small guard process in a session of its own. A pipe joins
 parent and guard; the parent writes a byte to have a signal sent. When the parent ends, the pipe
-breaks: the guard sends the command SIGTERM, waits, then kills what is left of its process group. If
-the guard itself is killed, the kernel kills the command (PR_SET_PDEATHSIG). That alone would not
-do: it exists on Linux only, leaves no time to stop in order, and acts when the *thread* ends.
+breaks: the guard sends the command SIGTERM, waits, then kills what remains of its process group. If
+the guard itself is killed, the kernel kills the command (PR_SET_PDEATHSIG). The kernel's signal
+alone is not enough: it exists on Linux only, leaves no time to stop in order, and is sent when the
+parent's *thread* ends.
 
 This file is also the guard's program, run by path with ``python -I -S``: it uses only the standard
 library.

@@ -94,10 +94,10 @@ def cache_dir() -> Path:
 
 def base_url() -> str:
     """Base URL of the Maven repository to download from."""
-    given = os.environ.get(BASE_URL)
-    if given:
-        return given.rstrip("/")
-    from jgo.constants import MAVEN_CENTRAL_URL  # here, because it costs a fifth of a second
+    mirror = os.environ.get(BASE_URL)
+    if mirror:
+        return mirror.rstrip("/")
+    from jgo.constants import MAVEN_CENTRAL_URL  # imported late: it takes a fifth of a second
 
     return str(MAVEN_CENTRAL_URL).rstrip("/")
 
@@ -223,7 +223,7 @@ class _FileBar:
         self._advance(step)
 
     def reset(self) -> None:
-        """Do nothing: pooch resets a bar only to fill it, and `update` has filled this one."""
+        """Do nothing: pooch calls this only to fill a bar, and `update` has filled this one."""
 
     def close(self) -> None:
         """Do nothing: the bar goes on with the other files."""

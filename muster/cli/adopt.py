@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WORKER",
-        help="a Connect worker that pins may name before it is there; may be repeated",
+        help="a Connect worker that --pin may name before it has joined; may be repeated",
     )
     parser.add_argument(
         "--weight",
@@ -114,7 +114,7 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--stand-by",
         action="store_true",
-        help="take it when no governor is in the group; needs another --instance-id",
+        help="take the seat when the group has no governor; needs another --instance-id",
     )
     how.add_argument(
         "--release", action="store_true", help="hand the group back, wherever its governor runs"
@@ -143,7 +143,7 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=SESSION_MS,
         metavar="N",
-        help="after so long without a governor, another member leads (default: %(default)s)",
+        help="after this long without a governor, another member leads (default: %(default)s)",
     )
     seat.add_argument(
         "--answer-timeout-ms",

@@ -114,8 +114,8 @@ def run(args: argparse.Namespace) -> int:
         members = members_of(settings, prefix, group.group)
         if members and not args.force:
             raise InUse(refusal(group.group, members))
-        gone = GroupDeleted(group=group.group)
-        append(settings, topic_name(TopicKind.CONFIG, prefix), gone, key_file(args.signing_keys))
+        event = GroupDeleted(group=group.group)
+        append(settings, topic_name(TopicKind.CONFIG, prefix), event, key_file(args.signing_keys))
         stop = f"; {_some(members)} stop their tasks and wait for a new configuration"
         print(f"{group.group}: deleted{stop if members else ''}")
         return 0

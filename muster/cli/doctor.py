@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="URL",
-        help="the job's metrics port, e.g. http://coordinator:8080 (default: not asked)",
+        help="the job's metrics port, e.g. http://coordinator:8080 (default: not checked)",
     )
     parser.add_argument(
         "--stuck-s",

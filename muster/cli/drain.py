@@ -50,10 +50,10 @@ def run(args: argparse.Namespace) -> int:
     settings, prefix = kafka_settings(args), args.topic_prefix
     snapshot = snapshot_of(settings, prefix, args.group)
     known = {m.id for m in snapshot.members}
-    gone = {kept.member for kept in snapshot.drains} - known
-    if args.member not in (known | gone if args.cancel else known):
-        there = ", ".join(sorted(known)) or "none"
-        raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {there}")
+    departed = {drain.member for drain in snapshot.drains} - known
+    if args.member not in (known | departed if args.cancel else known):
+        ids = ", ".join(sorted(known)) or "none"
+        raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {ids}")
     order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
     place = append(settings, topic, order, key_file(args.signing_keys))
@@ -64,49 +64,49 @@ def run(args: argparse.Namespace) -> int:
     deadline = time.monotonic() + args.timeout_ms / 1000
     while args.wait:
         snapshot = snapshot_of(settings, prefix, args.group)
-        left = still_to_do(snapshot, args.member, place)
-        if left is None:
+        unfinished = still_to_do(snapshot, args.member, place)
+        if unfinished is None:
             print(f"{args.member}: empty")
             break
         if time.monotonic() > deadline:
-            raise Unreachable(f"{args.member} {left} after {args.timeout_ms} ms")
+            raise Unreachable(f"{args.member} {unfinished} after {args.timeout_ms} ms")
         time.sleep(LOOK_EVERY_S)
     return 0
 
 
 def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
-    """Text about why a member is not empty yet; None = it is empty.
+    """Why a member is not empty yet, in words; None = it is empty.
 
     Args:
         snapshot: the group's newest.
         member: its id.
-        order: where the drain is in the log; a snapshot from before it does not show it.
+        order: where the drain is in the log; an older snapshot does not show it.
 
     Raises:
         NotDrained: the member was expelled, it left before the drain, or the drain was undone.
     """
     entry = next((m for m in snapshot.members if m.id == member), None)
-    kept = next((k for k in snapshot.drains if k.member == member), None)
+    drain = next((k for k in snapshot.drains if k.member == member), None)
     if not _has_read(snapshot, order):
-        if entry is None and kept is None:
+        if entry is None and drain is None:
             raise NotDrained(f"{member}: expelled or stopped before the order came, not drained")
         return "has not been asked yet: no coordinator has read the order"
     is_governed = any(GOVERNED in m.tags for m in snapshot.members)
-    if kept is not None and kept.expelled and is_governed:
-        # Its governor speaks for it anew, and says what it runs: nothing is unknown.
+    if drain is not None and drain.expelled and is_governed:
+        # Its governor joins for it again and reports what it runs, so nothing is unknown.
         if entry is None:
             return "has not joined anew yet"
-    elif kept is not None and kept.expelled:
+    elif drain is not None and drain.expelled:
         raise NotDrained(
             f"{member}: expelled, not drained: it was fenced or expired before it was empty, "
             "and its process may still run what it had. The drain holds when it returns"
         )
-    if entry is None and kept is not None:
+    if entry is None and drain is not None:
         return None  # it stopped all its tasks and left
     if entry is None or not entry.draining:
         raise NotDrained(f"{member}: not drained: the order was undone, or its group was deleted")
-    left = _held(snapshot, entry)
-    return None if left == 0 else f"still holds {left} tasks"
+    held = _held(snapshot, entry)
+    return None if held == 0 else f"still holds {held} tasks"
 
 
 def _has_read(snapshot: GroupSnapshot, order: Place) -> bool:
@@ -116,5 +116,5 @@ def _has_read(snapshot: GroupSnapshot, order: Place) -> bool:
 
 def _held(snapshot: GroupSnapshot, entry: MemberEntry) -> int:
     shown = Shown(snapshot, {})
-    kept = (shown.active(entry), shown.standby(entry), shown.learner(entry))
-    return sum(map(len, (*kept, shown.revoking(entry))))
+    tasks = (shown.active(entry), shown.standby(entry), shown.learner(entry))
+    return sum(map(len, (*tasks, shown.revoking(entry))))

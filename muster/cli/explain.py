@@ -94,10 +94,10 @@ def _refuse_unknown(published: Sequence[Generation], args: argparse.Namespace) -
         return
     known = any(_touches(each, args.member) for each in published)
     if not (known and args.history):
-        gone = "; it was one: --history says more" if known else ""
+        hint = "; it was one: --history says more" if known else ""
         raise NotFound(
             f"no member {args.member!r} in group {newest.group!r}; there are: "
-            f"{there_are(args.member, member_ids)}{gone}"
+            f"{there_are(args.member, member_ids)}{hint}"
         )
 
 

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--lives",
         type=_number,
         metavar="N",
-        help="play so many random lives, from --seed (default 1) on, and report those that break"
+        help="play this many random lives from --seed (default 1) on, and report those that break"
         " a promise of every group; the first is shrunk and printed as a scenario",
     )
     parser.add_argument(

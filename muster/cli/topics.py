@@ -1,4 +1,4 @@
-"""Create muster's topics; with --acls also the ACLs that let given principals do their part.
+"""Create muster's topics; with --acls also the ACLs that the named principals need.
 
 Topics that exist are checked, never changed; if one differs, the command says how, and its exit
 code is 1. No ACL is removed. --dry-run shows what would be created and asks no broker.

@@ -67,8 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect-protocol",
         choices=CONNECT_PROTOCOLS,
-        help="the best of Connect's protocols it speaks, and with it all below; the group uses the "
-        "best that all members speak (default: all)",
+        help="the newest of Connect's protocols it supports, with all older ones; the group uses "
+        "the newest that all members support (default: all)",
     )
     parser.add_argument(
         "--stop-timeout-ms",

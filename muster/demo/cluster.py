@@ -27,7 +27,7 @@ JOB = "the Spark job"
 
 
 class LocalCluster:
-    """The processes; a context manager that starts none by itself.
+    """The processes; entering the context manager starts none of them.
 
     Attributes:
         folder: where logs and the checkpoint are.
@@ -78,7 +78,7 @@ class LocalCluster:
             *("--checkpoint", str(self.folder / "checkpoint")),
             *(word for setting in conf for word in ("--conf", setting)),
         ]
-        # It runs in a folder of its own: in a checkout, Spark's workers would import from there.
+        # The job gets its own folder, because Spark's workers import from the one they start in.
         self._job = self._run("job", command, sweep=self.folder)
 
     def start_console(self) -> None:

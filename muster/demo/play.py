@@ -1,4 +1,4 @@
-"""The acts of `muster demo`, each a change of the fleet, and when each act has settled."""
+"""The acts of `muster demo`: each changes the fleet, and ends when the fleet has settled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Show(Protocol):
 
 
 def prepare() -> None:
-    """Find Java and fetch all jars first: their progress bars would disturb the live view.
+    """Find Java and fetch all jars before the live view, which their progress bars would disturb.
 
     Raises:
         ModuleNotFoundError: pyspark is not installed.

@@ -1,6 +1,6 @@
 """`muster demo` in a terminal: a live view of what members hold, what happened, and why.
 
-It is redrawn `FRAMES_PER_S` times a second from the story so far, and decides nothing.
+It only draws the story so far, `FRAMES_PER_S` times a second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WIDTH_MAX = 110
 FIXED_LINES = 15
 """Lines of a frame that are not the log: panels, table, act."""
 LOG_LINES_MIN = 5
-"""Least height of the log; if less is left beside the summary, the log is not drawn."""
+"""Least height of the log; if the summary leaves less room, the log is not drawn."""
 FIXED_COLUMNS = 27
 """Columns of a frame that are not tasks: border, member, state, count."""
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")

@@ -1,7 +1,7 @@
 """The parts that `muster demo` starts, how long each takes, and how long it took last time.
 
-A start takes ten seconds to a minute, depending on the machine. A person who sees which part is
-being started, and how long it took last time, can tell a slow machine from one that hangs.
+A start takes ten seconds to a minute. The times of the last start let a person tell a slow machine
+from one that hangs.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Story:
             self.generations.append(generation)
             news.append(generation)
         elif (record.cause, record.moves) != (before.cause, before.moves):
-            # Without a member it could not be placed at first; it is published again when it is.
+            # A generation without members is published again when its tasks are placed.
             self.generations[-1] = generation
             news.append(generation)
         if before is None or record.state is not before.state:
@@ -131,7 +131,7 @@ class Story:
         return news
 
     def waits_ms(self, since_ms: int = 0) -> list[int]:
-        """How long each event since `since_ms` waited for its answer; unanswered: left out."""
+        """How long each answered event since `since_ms` waited for its answer."""
         waits: list[int] = []
         for event in self.events:
             topic, partition, offset, at_ms = event.origin

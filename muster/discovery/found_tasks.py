@@ -2,10 +2,10 @@
 
 The newest record is the baseline, so any number of processes come to the same answer:
 
-- A topic that is no longer there stays for a grace time, because metadata may be incomplete for a
-  moment; nothing else makes a group's tasks fewer.
-- A topic with another id was deleted and made again. Its tasks are dropped in one record and found
-  in the next, so that their members stop them and begin anew.
+- A topic that has vanished keeps its tasks for a grace time, because metadata may be incomplete for
+  a moment.
+- A topic with another id was deleted and created again. One record drops its tasks and the next one
+  has them again, so that their members stop and restart them.
 
 The tasks' weights are in `measured_weights`.
 """
@@ -26,7 +26,7 @@ class Memory:
     """What a process remembers of a source between two looks.
 
     Attributes:
-        missing_since_ms: topic → since when it has not been there.
+        missing_since_ms: topic → since when it has been missing.
     """
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def find(
         memory.missing_since_ms.pop(name, None)
         if known.get(name, topic.id) == topic.id:
             topics[name], ids[name] = topic, topic.id
-        # else it was made again: left out of this record, found in the next
+        # else it was created again: this record drops it, the next one has it
     waiting = _waiting(known, look, memory, grace_ms)
     ids |= {name: known[name] for name in waiting}
     old = {unit.name: unit for unit in before.units} if before is not None else {}
@@ -121,7 +121,7 @@ def _unit(source: Source, name: str, topics: Sequence[Topic]) -> Subtopology:
 
 
 def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
-    """Per partition, per topic the racks from which it is near; None unless all are known."""
+    """Per partition and topic, the racks that are near it; None unless all are known."""
     rows = []
     for number in range(topics[0].partitions):
         row = []

@@ -55,13 +55,13 @@ def weighed(
         _has_changed(old.get(unit.name), unit, fresh[unit.name]) for unit in units
     ):
         return [replace(unit, weights=fresh[unit.name]) for unit in units]
-    kept = []
+    unchanged = []
     for unit in units:
         before = old.get(unit.name)
         weights = None if before is None else before.weights
         fits = weights is not None and len(weights) == unit.partitions
-        kept.append(replace(unit, weights=weights if fits else None))
-    return kept
+        unchanged.append(replace(unit, weights=weights if fits else None))
+    return unchanged
 
 
 def _weights(

@@ -63,14 +63,14 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
             prefix,
             Level.WARN,
             f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
-            "restarted on purpose? Then none; else it crashes, or two are restarted against each "
+            "unless it was restarted on purpose, it crashes, or two jobs take the claim from each "
             "other: read their logs",
         )
     else:
         yield Finding("claim", prefix, Level.OK, f"{_known(facts)}{_restarts(recent)}")
-    ours = version("muster-kafka")
-    if newest.record.version != ours:
-        what = f"the coordinator is muster {newest.record.version}, this is {ours}"
+    own_version = version("muster-kafka")
+    if newest.record.version != own_version:
+        what = f"the coordinator is muster {newest.record.version}, this is {own_version}"
         yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
 
 
@@ -104,7 +104,7 @@ def _known(facts: Facts) -> str:
 
 
 def _doubt(facts: Facts) -> str:
-    """Text about what a live coordinator would have answered by now; empty = it has answered."""
+    """What a live coordinator would have answered by now, in words; empty = it has answered."""
     by_ms = facts.now_ms - ANSWER_MS
     asleep = [
         group for group, at_ms in facts.wakeups.items() if at_ms < by_ms and group in facts.groups

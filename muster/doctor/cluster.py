@@ -2,7 +2,7 @@
 
 A topic with wrong settings fails silently: with the wrong ``cleanup.policy`` assignments vanish or
 pile up; with the wrong timestamp type the groups' clocks follow those of the members' machines.
-This module changes nothing; a finding names the command that does.
+This module changes nothing; a finding names the command that corrects the fault.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _faults(
     if copies < min(brokers, 2):
         yield (
             Level.WARN,
-            "has one copy: what it holds dies with its broker",
+            "has one replica: its records are lost with its broker",
             "kafka-reassign-partitions.sh, or create topics with --replication-factor 3",
         )
 
@@ -204,7 +204,7 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         return
     granted = [_granted(b) for b in bindings if b.permission_type is AclPermissionType.ALLOW]
     if not granted:
-        what = "there are none: the cluster has no authorizer, or everybody here is a super user"
+        what = "there are none: the cluster has no authorizer, or every login is a super user"
         yield Finding("rights", "ACLs", Level.SKIPPED, what)
         return
     for role in (Role.JOB, Role.WORKER):
@@ -226,7 +226,7 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
 def _unread(error: KafkaException) -> str:
     reason = str(error.args[0].str())
     if error.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED:
-        return "the cluster has no authorizer: everybody may do everything"
+        return "the cluster has no authorizer, so every login may do everything"
     return f"may not be read ({reason})"
 
 

@@ -66,7 +66,7 @@ def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
         subject = f"{','.join(callers)} of {','.join(groups)}"
         signing = [key for key in keys if key.signs(now_ms)]
         if not signing:
-            what = "no key signs now: what these write is refused"
+            what = "no key signs now: the coordinator refuses what these write"
             yield Finding(
                 "keys", subject, Level.FAIL, what, f"muster keys create {path}, then {SYNC}"
             )

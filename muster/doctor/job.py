@@ -61,7 +61,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     ahead_ms = newest_ms - max(facts.read_ms, facts.now_ms)
     if ahead_ms > SKEW_MS:
         what = f"this machine's clock is {ahead_ms / 1000:.0f} s behind Kafka's"
-        yield Finding("clock", "this machine", Level.WARN, what, "set it; figures below are off")
+        yield Finding("clock", "this machine", Level.WARN, what, "set it; times below are wrong")
     joined = _unanswered(facts)
     joined_ms = min(joined.values(), default=0)
     overdue = {
@@ -97,7 +97,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     elif joined or _canary_answers(facts):
         yield Finding("job", prefix, Level.OK, "answers")
     else:
-        what = "no group has members, so nothing tells whether it works"
+        what = "no group has members, so no record shows whether it works"
         yield Finding("job", prefix, Level.SKIPPED, what)
     if joined and facts.published_ms >= joined_ms:
         what = f"joins of {_named(sorted(joined))} have led to nothing; others are answered"
@@ -116,17 +116,17 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
     """How long the answer to the coordinator's newest canary event took."""
-    sung = facts.canary
-    if sung is None or not facts.claims or sung.epoch != facts.claims[-1].offset:
+    answer = facts.canary
+    if answer is None or not facts.claims or answer.epoch != facts.claims[-1].offset:
         return  # it writes none, or none has been answered yet
-    took_ms = max(sung.answer_ms - sung.event_ms, 0)
-    what = f"an event of its own was answered in {took_ms} ms, {facts.ago(sung.answer_ms)} ago"
+    took_ms = max(answer.answer_ms - answer.event_ms, 0)
+    what = f"an event of its own was answered in {took_ms} ms, {facts.ago(answer.answer_ms)} ago"
     if not _canary_answers(facts):
         yield Finding(
             "canary",
             prefix,
             Level.FAIL,
-            f"{what}; the next answer is overdue for {facts.ago(sung.next_ms)}",
+            f"{what}; the next answer is overdue for {facts.ago(answer.next_ms)}",
             f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz and its log say "
             "whether it is stuck or behind",
         )
@@ -139,10 +139,10 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 def _canary_answers(facts: Facts) -> bool:
     """Whether the newest coordinator answers canary events, and the next answer is not overdue."""
-    sung = facts.canary
-    if sung is None or not facts.claims or sung.epoch != facts.claims[-1].offset:
+    answer = facts.canary
+    if answer is None or not facts.claims or answer.epoch != facts.claims[-1].offset:
         return False
-    return facts.now_ms <= sung.next_ms + GRACE_MS
+    return facts.now_ms <= answer.next_ms + GRACE_MS
 
 
 def _unanswered(facts: Facts) -> dict[GroupId, int]:
@@ -211,7 +211,7 @@ def _joins_of_deleted(
 
 
 def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str, str]]:
-    """A failure if members heartbeat apart and the newest ticks say that no clock reads that."""
+    """A failure if members heartbeat apart and the newest ticks show that no clock reads it."""
     heard = facts.heard.get(snapshot.group, Heard())
     if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
         count = len(snapshot.apart)
@@ -245,7 +245,7 @@ def _faults(
             "of --exec) does not return; end its process if it hangs",
         )
     yield from _unheard(facts, snapshot)
-    for drain in (kept for kept in snapshot.drains if kept.expelled):
+    for drain in (each for each in snapshot.drains if each.expelled):
         yield (
             Level.WARN,
             f"{drain.member} was expelled before it was empty: its process may still run its tasks",
@@ -272,7 +272,7 @@ def _faults(
         yield (
             Level.WARN,
             f"has no member for {span(rest_ms)}: no worker runs its {len(snapshot.holder)} tasks",
-            f"start its workers; if it has come to its end: muster config delete --group "
+            f"start its workers; if the group is no longer needed: muster config delete --group "
             f"{snapshot.group}",
         )
     unowned = int(np.count_nonzero(snapshot.holder < 0))

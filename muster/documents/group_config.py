@@ -76,9 +76,9 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
 
 
 def check_together(settings: Settings) -> None:
-    """Refuse settings that are accepted one by one and do harm together.
+    """Refuse settings that are valid one by one but harmful together.
 
-    The coordinator itself accepts them: a group that has them goes on.
+    Only commands refuse them; the coordinator goes on with a group that has them.
 
     Raises:
         ConfigError: it names the setting to change, and the reason.
@@ -89,7 +89,7 @@ def check_together(settings: Settings) -> None:
             "heartbeat.interval.ms",
             interval_ms,
             f"less than half of session.timeout.ms ({session_ms}): otherwise one lost heartbeat, or"
-            " one pause in the log, ends the session of a member that is well",
+            " one pause in the log, ends the session of a healthy member",
         )
 
 
@@ -112,16 +112,15 @@ def check_fits(group: GroupConfig) -> None:
                 fault = error.reason
     if fault is not None:
         raise BadInput(
-            f"{group.group}: {fault}. Shorter names, or names that are more alike, take less; else "
-            "make several groups of it"
+            f"{group.group}: {fault}. Use shorter or more similar names, or split the group"
         )
 
 
 def as_json(group: GroupConfig) -> dict[str, Any]:
     """The object that `config set --file` reads, without settings at the assignor's default."""
-    given = settings_row(group.settings, group.assignor)
+    tuned = settings_row(group.settings, group.assignor)
     return {
         "assignor": group.assignor,
-        "config": {s.key: getattr(group.settings, s.field) for s in SETTINGS if s.key in given},
+        "config": {s.key: getattr(group.settings, s.field) for s in SETTINGS if s.key in tuned},
         "tasks": [*map(source_json, group.sources), *tasks_json(group.tasks)],
     }

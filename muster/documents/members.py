@@ -57,7 +57,7 @@ class MemberRow:
         lag: task -> offsets behind.
         topics: subtopologies it may run; None = all.
         foreign: ids it runs that are not tasks of the group, or not any more.
-        others as in `muster.assignor.model.GroupView`.
+        The others are as in `muster.assignor.model.GroupView`.
     """
 
     id: str
@@ -128,9 +128,9 @@ def _one_role_a_task(row: MemberRow, names: Names, place: str) -> None:
     for role in ("active", "standby", "learner"):
         for nth, task in enumerate(getattr(row, role)):
             if task in role_of:
-                there = "twice" if role_of[task] == role else f"{role_of[task]} here too"
+                conflict = "twice" if role_of[task] == role else f"{role_of[task]} here too"
                 raise BadInput(
-                    f"{place}.{role}[{nth}]: {names.printed(task)} is {there};"
+                    f"{place}.{role}[{nth}]: {names.printed(task)} is {conflict};"
                     " expected one role of a task on a member"
                 )
             role_of[task] = role

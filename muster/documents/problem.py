@@ -61,22 +61,22 @@ class Problem:
 
     def view(self) -> GroupView:
         """The group as an assignor sees it, built from columns as in the running job."""
-        said, lags = self._columns, self._reported
+        columns, lags = self._columns, self._reported
         task, member = self._held["active"]
         owner = np.full(len(self.names.table), NO_MEMBER, dtype=np.int32)
         owner[task[::-1]] = member[::-1]  # of several claims the first one counts
-        more: dict[str, Any] = {n: tuple(said[n].tolist()) for n in MAY_SAY if n in said}
+        more: dict[str, Any] = {n: tuple(columns[n].tolist()) for n in MAY_SAY if n in columns}
         view = group_view(
             tasks=self.names.table,
             settings=self.settings,
-            members=tuple(said["id"].tolist()),
-            capacity=said["capacity"].copy(),
+            members=tuple(columns["id"].tolist()),
+            capacity=columns["capacity"].copy(),
             active=owner,
             standby=Pairs.of(*self._held["standby"]),
             learner=Pairs.of(*self._held["learner"]),
             ready=self._ready,
             lags=Lags(lags[0].astype(np.int32), lags[1].astype(np.int32), lags[2].copy()),
-            draining=said["draining"].copy(),
+            draining=columns["draining"].copy(),
             now_ms=self.now_ms,
             **more,
         )
@@ -100,16 +100,16 @@ class Problem:
             shared = (same.setdefault(v, v) for v in values) if name == "topics" else values
             return np.fromiter(shared, dtype=object, count=len(self.members))
 
-        rows, nothing = self.members, MemberRow(id="")
-        said = {
+        rows, default = self.members, MemberRow(id="")
+        columns = {
             name: column(name)
             for name in MAY_SAY
-            if any(getattr(row, name) != getattr(nothing, name) for row in rows)
+            if any(getattr(row, name) != getattr(default, name) for row in rows)
         }
-        said["id"] = column("id")
-        said["capacity"] = column("capacity").astype(np.int64)
-        said["draining"] = column("draining").astype(np.bool_)
-        return said
+        columns["id"] = column("id")
+        columns["capacity"] = column("capacity").astype(np.int64)
+        columns["draining"] = column("draining").astype(np.bool_)
+        return columns
 
     @property
     def _ready(self) -> Pairs:

@@ -49,7 +49,7 @@ def parse_scenario(raw: object) -> Scenario:
 
 
 class _Reader:
-    """Reads events in the order of time: a task name means the one of the configuration then."""
+    """Reads events in time order, because a task name refers to the configuration at that time."""
 
     def __init__(self, top: Mapping[str, Any]) -> None:
         self.top = top
@@ -98,13 +98,13 @@ class _Reader:
         key = kinds[0]
         if "temporary" in row and key != "leave":
             raise BadInput(f"{place}.temporary: only a 'leave' is temporary")
-        happening = _READERS[key](self, row[key], f"{place}.{key}")
-        if isinstance(happening, s.Leaves):
+        event = _READERS[key](self, row[key], f"{place}.{key}")
+        if isinstance(event, s.Leaves):
             temporary = row.get("temporary", False)
             if not isinstance(temporary, bool):
                 raise BadInput(f"{place}.temporary: expected true or false")
-            happening = replace(happening, temporary=temporary)
-        return happening
+            event = replace(event, temporary=temporary)
+        return event
 
     # ------------------------------------------------------------------------- one kind of event
 
@@ -196,9 +196,9 @@ class _Reader:
         return self.names.table.task(index)
 
 
-def _of_member(happening: Callable[[str], ScenarioEvent]) -> _Read:
+def _of_member(event_of: Callable[[str], ScenarioEvent]) -> _Read:
     """Reads an event that names a member and nothing else."""
-    return lambda reader, raw, place: happening(reader.member(raw, place))
+    return lambda reader, raw, place: event_of(reader.member(raw, place))
 
 
 _Read: TypeAlias = Callable[[_Reader, Any, str], ScenarioEvent]
@@ -216,12 +216,12 @@ _READERS: Mapping[str, _Read] = {
     "forget": _Reader.forget,
     "undelivered": _Reader.undelivered,
 }
-"""Key of an event → what reads its value."""
+"""Key of an event → the function that reads its value."""
 EVENTS = tuple(_READERS)
 
 
 def _joining(rows: object) -> Iterator[str]:
-    """Ids of all members that join at any time, as far as they can be read."""
+    """Ids of all members that join at any time; malformed events are skipped."""
     for row in rows if isinstance(rows, list) else ():
         join = row.get("join") if isinstance(row, dict) else None
         name = join.get("id") if isinstance(join, dict) else None

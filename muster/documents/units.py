@@ -18,7 +18,7 @@ SUBTOPOLOGY = (
     *("source_racks", "changelog_racks"),
 )
 MOST_TASKS = 10_000_000
-"""More tasks are taken for a typing error; their arrays would not fit into memory."""
+"""A larger number counts as a typing error: its arrays would not fit into memory."""
 CONNECTOR = ("connector", "tasks", "weight", "connector_weight")
 
 
@@ -40,7 +40,7 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
 def parse_task_list(
     value: object, place: str = "tasks"
 ) -> tuple[tuple[Unit, ...], tuple[Source, ...]]:
-    """Read a list of tasks in which topics of Kafka may stand too; the units, and the sources.
+    """Read a list of tasks that may also name topics of Kafka; return its units and sources.
 
     Raises:
         BadInput: the message names the place and says what would be right.
@@ -63,16 +63,16 @@ def parse_task_list(
 
 
 def _refuse_twice(units: tuple[Unit, ...], sources: tuple[Source, ...], place: str) -> None:
-    """Refuse a source that stands twice, and a topic whose name a unit of the list has."""
+    """Refuse a source that is listed twice, and a topic whose name a unit of the list has."""
     names = [unit.name for unit in units if isinstance(unit, Subtopology)]
     for source in sources:
         names += [source.unit] if source.co_partitioned else source.topics
     patterns = [source.pattern for source in sources if not source.co_partitioned]
-    for listed, what in ((names, "the tasks of"), (filter(None, patterns), "the pattern")):
+    for listed, what in ((names, "tasks of"), (filter(None, patterns), "pattern")):
         seen: set[str] = set()
         for name in listed:
             if name in seen:
-                raise BadInput(f"{place}: {what} {name!r} stand twice")
+                raise BadInput(f"{place}: duplicate {what} {name!r}")
             seen.add(name)
 
 

@@ -32,7 +32,7 @@ SECOND_THOUGHT_S = 2.0
 """A refusal by one broker counts if no other broker has answered after this long."""
 LOOK_S = 0.05
 STEP_S = 0.5
-_UNSEEN = " (or there is no such topic: Kafka does not tell these apart)"
+_UNSEEN = " (or the topic does not exist: Kafka answers the same in both cases)"
 _NOISE = re.compile(r"^\S+://\S+: | \(after .*\)$")
 """What librdkafka adds to an error: the broker's address and the connection's state."""
 _LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -174,13 +174,13 @@ def create_command(prefix: str) -> str:
 
 
 def lacking(clients: ClientSettings, topic_name: str, operation: str) -> str:
-    """The message about one missing permission on one topic."""
+    """The message for one missing right on one topic."""
     acl = Acl(Resource.TOPIC, topic_name, Pattern.LITERAL, operation)
     return f"{principal_of(clients)} lacks {acl}"
 
 
 def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | None:
-    """After a failure, the message about what Kafka refuses this client; None = nothing."""
+    """After a failure: what Kafka refuses this client, as a message; None = nothing."""
     with suppress(Silent):
         try:
             check(clients, role, prefixes, timeout_s=10)

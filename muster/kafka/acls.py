@@ -4,9 +4,9 @@
 explains refusals with them, and the tests run every role with exactly these.
 
 In Kafka's authorizer READ and WRITE imply DESCRIBE, so the table has DESCRIBE only where it is
-needed alone. Topic names are literal, so a role for one topic prefix gets nothing of a prefix that
-begins like it. Consumer group ids are prefixed: no client of muster joins a group or commits, but
-librdkafka looks up the coordinator of the group id that each of its consumers must have.
+needed alone. Topic names are literal, so a role for one topic prefix has no right on a longer
+prefix. Consumer group ids are prefixed: no client of muster joins a group or commits, but each
+librdkafka consumer must have a group id and looks up its coordinator.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Describes groups that Kafka coordinates itself: of consumers, Streams and Connect.
 
-``classic``   consumers whose leader assigns: what each said when it joined, and what it was given
+``classic``   consumers whose leader assigns: their metadata at the join, and their assignments
 ``consumer``  consumers to which the broker assigns (KIP-848)
 ``streams``   Kafka Streams applications to which the broker assigns (KIP-1071)
 ``connect``   workers of a Connect cluster: what each runs, and the config it has read
 
-A classic group tells what its members said and hold only while it is stable. Needs the right to
-describe the groups, and no other.
+Kafka returns the metadata and assignments of a classic group's members only while it is stable. The
+login needs the right to describe the groups, and no other.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def may_join(client: Client, group: str) -> bool:
     except errors.GroupAuthorizationFailedError:
         return False
     except errors.UnknownMemberIdError:
-        pass  # the answer of some brokers where there is no such group
+        pass  # some brokers answer so if the group does not exist
     return True
 
 
@@ -366,10 +366,11 @@ def _classic(row: Message) -> Description:
 
     members = []
     for each in row.members:
-        said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
+        metadata = bytes(each.member_metadata or b"")
+        assignment = bytes(each.member_assignment or b"")
         more: dict[str, Any] = {}
-        if said:
-            subscribed = subscription(said)
+        if metadata:
+            subscribed = subscription(metadata)
             more |= {
                 "topics": tuple(sorted(subscribed.topics)),
                 "rack": subscribed.rack_id,
@@ -377,10 +378,10 @@ def _classic(row: Message) -> Description:
                 if subscribed.version >= 1 and subscribed.owned_partitions is not None
                 else None,
             }
-        if given:
-            rows = ConsumerProtocolAssignment.decode(given).assigned_partitions
+        if assignment:
+            rows = ConsumerProtocolAssignment.decode(assignment).assigned_partitions
             more["assigned"] = _partitions((p.topic, p.partitions) for p in rows)
-        members.append(_member(each, each.group_instance_id, said, given, more))
+        members.append(_member(each, each.group_instance_id, metadata, assignment, more))
     return _description(row, Kind.CLASSIC, members)
 
 
@@ -389,41 +390,44 @@ def _connect(row: Message) -> Description:
 
     members = []
     for each in row.members:
-        said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
+        metadata = bytes(each.member_metadata or b"")
+        assignment = bytes(each.member_assignment or b"")
         more: dict[str, Any] = {}
-        if said:
-            metadata = ConnectWorkerMetadata.decode(said)
+        if metadata:
+            worker = ConnectWorkerMetadata.decode(metadata)
             running = None
-            if metadata.allocation is not None:
-                held = ConnectWorkerAssignment.decode(bytes(metadata.allocation))
+            if worker.allocation is not None:
+                held = ConnectWorkerAssignment.decode(bytes(worker.allocation))
                 running = _connectors(held.assigned)
-            assignment = ConnectWorkerAssignment.decode(given) if given else None
+            answer = ConnectWorkerAssignment.decode(assignment) if assignment else None
             more["connect"] = ConnectWorker(
-                version=metadata.version,
-                url=metadata.url,
-                config_offset=metadata.config_offset,
+                version=worker.version,
+                url=worker.url,
+                config_offset=worker.config_offset,
                 running=running,
-                assigned=_connectors(assignment.assigned if assignment else ()),
-                revoked=_connectors(
-                    (assignment.revoked if assignment and assignment.version else None) or ()
-                ),
-                leader_url=assignment.leader_url if assignment else None,
-                delay_ms=assignment.delay_ms if assignment and assignment.version else 0,
+                assigned=_connectors(answer.assigned if answer else ()),
+                revoked=_connectors((answer.revoked if answer and answer.version else None) or ()),
+                leader_url=answer.leader_url if answer else None,
+                delay_ms=answer.delay_ms if answer and answer.version else 0,
             )
-        members.append(_member(each, each.group_instance_id, said, given, more))
+        members.append(_member(each, each.group_instance_id, metadata, assignment, more))
     return _description(row, Kind.CONNECT, members)
 
 
 def _member(
-    each: Message, instance_id: str | None, said: bytes, given: bytes, more: Mapping[str, Any]
+    each: Message,
+    instance_id: str | None,
+    metadata: bytes,
+    assignment: bytes,
+    more: Mapping[str, Any],
 ) -> Member:
     return Member(
         id=each.member_id,
         instance_id=instance_id,
         client_id=each.client_id,
         host=each.client_host.lstrip("/"),
-        metadata=said,
-        assignment=given,
+        metadata=metadata,
+        assignment=assignment,
         **more,
     )
 

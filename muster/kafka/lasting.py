@@ -14,14 +14,14 @@ from muster.kafka import access
 from muster.protocol.codec import Encoded
 
 SERVE_S: Final = 0.25
-"""Longest wait inside librdkafka, which does not notice that its caller closes."""
+"""Longest wait inside librdkafka, during which a close goes unnoticed."""
 REPLACED_S: Final = 0.5
 """Pause after a fatal error, before the new producer is served."""
 Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
 class LastingProducer:
-    """An idempotent producer; after a fatal error, which ends one for good, a new one replaces it.
+    """An idempotent producer; after a fatal error, which it cannot survive, a new one replaces it.
 
     Args:
         config: librdkafka's settings.

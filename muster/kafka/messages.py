@@ -23,7 +23,7 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json=_HERE):
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=_HERE):
-    """Their members, with racks, epochs, current and target assignments."""
+    """Members of these groups, with racks, epochs, current and target assignments."""
 
 
 class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):
@@ -31,7 +31,7 @@ class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):
 
 
 class StreamsGroupDescribeResponse(ApiMessage, load_json=_HERE):
-    """Their subtopologies, and their members with active, standby and warm-up tasks."""
+    """Subtopologies and members of these groups, with active, standby and warm-up tasks."""
 
 
 class ConnectWorkerMetadata(ApiData, load_json=_HERE):

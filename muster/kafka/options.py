@@ -32,6 +32,6 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         metavar="P",
         action="append",
         default=[],
-        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
+        help=f"prefix of muster's topics; may be repeated (default: {DEFAULT_PREFIX})",
     )
     return group

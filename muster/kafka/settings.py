@@ -111,9 +111,9 @@ class ClientSettings:
         Raises:
             ConfigError: a setting that librdkafka does not have (such as a JKS store).
         """
-        given = {BOOTSTRAP: self.bootstrap, **self.values}
-        plain = {k: v for k, v in given.items() if not _JAVA_ONLY.fullmatch(k)}
-        return {**plain, **_sasl_for_rdkafka(given), **_tls_for_rdkafka(given), **(more or {})}
+        values = {BOOTSTRAP: self.bootstrap, **self.values}
+        plain = {k: v for k, v in values.items() if not _JAVA_ONLY.fullmatch(k)}
+        return {**plain, **_sasl_for_rdkafka(values), **_tls_for_rdkafka(values), **(more or {})}
 
     def producer(self, more: Mapping[str, RdKafkaValue] | None = None) -> dict[str, RdKafkaValue]:
         """Settings for confluent-kafka's Producer: `PRODUCER`, the user's values, then `more`."""
@@ -126,9 +126,9 @@ class ClientSettings:
         Raises:
             ConfigError: a setting that the Java client does not have.
         """
-        given = {BOOTSTRAP: self.bootstrap, **self.values}
-        plain = {k: v for k, v in given.items() if not _RDKAFKA_ONLY.fullmatch(k)}
-        return {**plain, **_sasl_for_java(given), **_tls_for_java(given)}
+        values = {BOOTSTRAP: self.bootstrap, **self.values}
+        plain = {k: v for k, v in values.items() if not _RDKAFKA_ONLY.fullmatch(k)}
+        return {**plain, **_sasl_for_java(values), **_tls_for_java(values)}
 
     def spark(self) -> dict[str, str]:
         """Settings for Spark's Kafka source and sink: `java`, each key prefixed with ``kafka.``."""
@@ -210,8 +210,8 @@ def redacted(values: Mapping[str, object]) -> dict[str, object]:
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
 
-def _sasl_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
-    jaas = given.get("sasl.jaas.config")
+def _sasl_for_rdkafka(values: Mapping[str, str]) -> dict[str, str]:
+    jaas = values.get("sasl.jaas.config")
     if jaas is None:
         return {}
     settings = {
@@ -227,27 +227,27 @@ def _sasl_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _tls_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
-    settings = {HOST_CHECK: "none"} if given.get(HOST_CHECK) == "" else {}
-    if "ssl.ca.location" not in given:
-        _refuse_binary_store(given, "ssl.truststore")
-        settings |= {new: given[old] for old, new in _PEM_TO_RDKAFKA.items() if old in given}
-    store = given.get("ssl.keystore.location")
-    kind = given.get("ssl.keystore.type", "JKS").upper()
+def _tls_for_rdkafka(values: Mapping[str, str]) -> dict[str, str]:
+    settings = {HOST_CHECK: "none"} if values.get(HOST_CHECK) == "" else {}
+    if "ssl.ca.location" not in values:
+        _refuse_binary_store(values, "ssl.truststore")
+        settings |= {new: values[old] for old, new in _PEM_TO_RDKAFKA.items() if old in values}
+    store = values.get("ssl.keystore.location")
+    kind = values.get("ssl.keystore.type", "JKS").upper()
     if store is not None and kind == "PEM":
         settings |= {"ssl.certificate.location": store, "ssl.key.location": store}
     elif store is not None and kind == "PKCS12":
         settings |= {
-            k: given[k] for k in ("ssl.keystore.location", "ssl.keystore.password") if k in given
+            k: values[k] for k in ("ssl.keystore.location", "ssl.keystore.password") if k in values
         }
     elif store is not None:
         raise ConfigError("ssl.keystore.type", kind, "PEM or PKCS12; librdkafka reads no JKS")
     return settings
 
 
-def _refuse_binary_store(given: Mapping[str, str], store: str) -> None:
-    kind = given.get(f"{store}.type", "JKS").upper()
-    if f"{store}.location" in given and kind != "PEM":
+def _refuse_binary_store(values: Mapping[str, str], store: str) -> None:
+    kind = values.get(f"{store}.type", "JKS").upper()
+    if f"{store}.location" in values and kind != "PEM":
         accepted = "PEM (or ssl.ca.location beside it); librdkafka reads no JKS or PKCS12 trust"
         raise ConfigError(f"{store}.type", kind, accepted)
 
@@ -265,13 +265,13 @@ _RDKAFKA_ONLY = re.compile(
 """Keys that only librdkafka has. The Java client would warn about them, so they are left out."""
 
 
-def _sasl_for_java(given: Mapping[str, str]) -> dict[str, str]:
+def _sasl_for_java(values: Mapping[str, str]) -> dict[str, str]:
     settings: dict[str, str] = {}
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+    mechanism = values.get("sasl.mechanism", values.get("sasl.mechanisms"))
     if mechanism is not None:
         settings["sasl.mechanism"] = mechanism
-    options = {jaas: given[key] for key, jaas in _RDKAFKA_TO_JAAS.items() if key in given}
-    if not options or "sasl.jaas.config" in given:
+    options = {jaas: values[key] for key, jaas in _RDKAFKA_TO_JAAS.items() if key in values}
+    if not options or "sasl.jaas.config" in values:
         return settings
     module = _LOGIN_MODULES.get((mechanism or "").upper())
     if module is None:
@@ -288,33 +288,35 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _tls_for_java(given: Mapping[str, str]) -> dict[str, str]:
+def _tls_for_java(values: Mapping[str, str]) -> dict[str, str]:
     settings: dict[str, str] = {}
-    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
+    if values.get("enable.ssl.certificate.verification", "true").lower() == "false":
         key = "enable.ssl.certificate.verification"
         raise ConfigError(key, "false", "true; the Java client of Spark always verifies")
-    if not any(key.startswith("ssl.truststore.") for key in given):
+    if not any(key.startswith("ssl.truststore.") for key in values):
         authority = {"ssl.ca.location": "location", "ssl.ca.pem": "certificates"}
-        stores = {f"ssl.truststore.{name}": given[k] for k, name in authority.items() if k in given}
+        stores = {
+            f"ssl.truststore.{name}": values[k] for k, name in authority.items() if k in values
+        }
         settings |= {**stores, "ssl.truststore.type": "PEM"} if stores else {}
-    if given.get(HOST_CHECK) == "none":
+    if values.get(HOST_CHECK) == "none":
         settings[HOST_CHECK] = ""
-    return {**settings, **_keystore_for_java(given)}
+    return {**settings, **_keystore_for_java(values)}
 
 
-def _keystore_for_java(given: Mapping[str, str]) -> dict[str, str]:
-    if any(key.startswith("ssl.keystore.") for key in given):
+def _keystore_for_java(values: Mapping[str, str]) -> dict[str, str]:
+    if any(key.startswith("ssl.keystore.") for key in values):
         return {}
-    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
+    certificate, key = values.get("ssl.certificate.location"), values.get("ssl.key.location")
     if certificate is not None:
         if certificate != key:
             accepted = "one PEM file with key and certificates, named by both keys: Java reads one"
             raise ConfigError("ssl.certificate.location", certificate, accepted)
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": certificate}
-    if "ssl.certificate.pem" in given:
+    if "ssl.certificate.pem" in values:
         return {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": given["ssl.certificate.pem"],
-            "ssl.keystore.key": given.get("ssl.key.pem", ""),
+            "ssl.keystore.certificate.chain": values["ssl.certificate.pem"],
+            "ssl.keystore.key": values.get("ssl.key.pem", ""),
         }
     return {}

@@ -62,7 +62,7 @@ def append_all(
     keys: KeyFile | None = None,
     by: str = "",
 ) -> list[Place]:
-    """As `append`, for several events, one after the other."""
+    """Do the same as `append` for several events, one after the other."""
     partitions_of(settings, topic, "WRITE")
     records = [signed(keys, encode(event), event, topic) for event in events]
     if by:

@@ -1,6 +1,6 @@
 """Finds members that hold up a group: the coordinator waits for them to release tasks.
 
-A group's newest record says which member owes which release, its older records since when. Times
+A group's newest record shows which member owes which release; older ones show since when. Times
 are broker time. The coordinator fences a member `rebalance.timeout.ms` after it has a proof that
 the member could read the request. The proof is a tick whose wake-up was published after the
 request: the group's next event, at most a heartbeat interval later, publishes the wake-up, and the
@@ -119,7 +119,7 @@ class PendingReleases:
 
 
 def _next(before: _Request | None, member: MemberEntry, at_ms: int) -> _Request:
-    """The pending response after a record; it is the same one while its revision is."""
+    """The pending response after a record: the one before unless the revision has changed."""
     if before is None or before.revision != member.revoke_revision:
         before = _Request(member.revoke_revision, at_ms, None)
     if member.deadline_ms is None and before.fenced_ms is None:

@@ -105,7 +105,7 @@ def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
         places = [
             TopicPartition(t, p) for t in wanted & topics.keys() for p in topics[t].partitions
         ]
-        newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the library left it out
+        newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
         asked = client.list_offsets(dict.fromkeys(places, newest), request_timeout=TIMEOUT_S)
         newest_ms = [future.result().timestamp for future in asked.values()]
     clock = topic_name(TopicKind.CLOCK, prefix)

@@ -1,8 +1,8 @@
 """Reads the published record of groups from Kafka, and shows it as text and JSON.
 
 The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
-contain heartbeats, because there are millions of them; the newest of each member is looked up in
-the tail of ``<prefix>.membership``.
+contain heartbeats, because there are millions of them; each member's newest one is read from the
+tail of ``<prefix>.membership``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_MEMBER = -1
 WAITS_SHOWN = 10
 """How many waiting tasks are shown; the rest are counted."""
 DRAINS_MAX = 10
-"""The same for drains of members that are gone."""
+"""How many drains of members that are gone are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Published:
 def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
     """Every record of a group (or of all) that the topic still holds, a group's oldest first.
 
-    A split record has the timestamp of its last part; one with a compacted part is left out. After
-    partitions were added, a group's records lie in two: those of one group are then sorted by
-    timestamp; with all groups, one that comes after a newer one of its group is left out.
+    A split record has the timestamp of its last part; one with a compacted part is left out. If
+    partitions were added, a group's records are in two of them. Those of one group are then sorted
+    by timestamp; when all groups are read, a record older than one already read is left out.
     """
     records = _published(settings, prefix, group)
     if group is not None:
@@ -133,7 +133,7 @@ def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
     others = newest(history(settings, prefix, None))
     return NotFound(
         f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
-        f"{there_are(group, others)}. A group is there once it is configured or "
+        f"{there_are(group, others)}. A group appears once it is configured or "
         "joined and a coordinator runs (muster doctor)"
     )
 
@@ -257,19 +257,19 @@ def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
     """A line for each drain whose member is gone or was expelled, with the command to undo it."""
     lines = []
     for drain in sorted(snapshot.drains, key=lambda drain: drain.member):
-        gone = "is back" if drain.gone_ms is None else f"went {ago(now_ms, drain.gone_ms)}"
+        status = "is back" if drain.gone_ms is None else f"went {ago(now_ms, drain.gone_ms)}"
         if drain.expelled:
             lines.append(
-                f"{drain.member} was expelled before it was empty and {gone}: its process may "
+                f"{drain.member} was expelled before it was empty and {status}: its process may "
                 f"still run what it had; drained until {_cancel(snapshot, drain)}"
             )
         elif drain.gone_ms is not None:
             lines.append(
-                f"{drain.member} {gone}; it gets no tasks when it returns, until "
+                f"{drain.member} {status}; it gets no tasks when it returns, until "
                 f"{_cancel(snapshot, drain)}"
             )
-    rest = len(lines) - DRAINS_MAX
-    return lines if rest <= 0 else [*lines[:DRAINS_MAX], f"and {rest} more drained members"]
+    unlisted = len(lines) - DRAINS_MAX
+    return lines if unlisted <= 0 else [*lines[:DRAINS_MAX], f"and {unlisted} more drained members"]
 
 
 def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:

@@ -1,6 +1,6 @@
 """Signing keys: their file, and how running processes follow its changes.
 
-A keyring is one JSON file, given to job, clock, workers and command line by ``--signing-keys FILE``
+The job, the clock, workers and commands read a keyring, one JSON file, with ``--signing-keys FILE``
 (or `MUSTER_SIGNING_KEYS`). Without it no event is signed and no signature is checked::
 
     {"inter.worker.key.generation.algorithm": "HmacSHA256",
@@ -17,7 +17,7 @@ A keyring is one JSON file, given to job, clock, workers and command line by ``-
 The ``inter.worker.`` names and defaults are KIP-507's and say how `muster keys` makes new keys. A
 key must sign with one of the verification algorithms. Only ``keys`` is required, and in a key only
 ``id`` and ``secret``. `muster.signing.rotation` makes and changes such files. When you edit one by
-hand, add keys or give a key an end in the future, and change nothing else of a key.
+hand, only add keys or set a key's ``until_ms`` to a future time.
 
 A file that changes is read again within `LOOK_EVERY_S`. If it is missing or cannot be read, the
 keys read before stay in force. `muster.protocol.signing` defines what a signature is.

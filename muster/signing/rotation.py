@@ -169,19 +169,19 @@ def write(path: str | Path, content: Document) -> None:
         OSError: it cannot be written.
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(content, stream, indent=1)
             stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())
-        beside.chmod(mode)
-        beside.replace(path)
+        temporary.chmod(mode)
+        temporary.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
