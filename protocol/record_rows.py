@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from muster.protocol import rows
-from muster.protocol.agreement import agreement_from, agreement_row
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Origin
+from muster.protocol.expected_heartbeats import agreement_from, agreement_row
 from muster.protocol.framing import Row
 from muster.protocol.keys import SIGN_GROUP, Key
 from muster.protocol.records import (

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.agreement import Agreement
 from muster.protocol.events import Mark, Origin, Profile
+from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source

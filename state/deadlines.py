@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.protocol.agreement import Agreement, checksum
 from muster.protocol.events import Mark, Tick
+from muster.protocol.expected_heartbeats import Agreement, checksum
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.protocol.settings import Settings
 from muster.state import causes, deafness, fencing, membership, recovery

@@ -29,10 +29,10 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.agreement import Agreement
 from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
+from muster.protocol.expected_heartbeats import Agreement
 
 NEVER = np.iinfo(np.int64).max
 MUTE = 1

@@ -50,6 +50,7 @@ from muster.state import (
     reconcile,
     recovery,
     reports,
+    superseded,
 )
 from muster.state.assignor_outcome import Aside
 from muster.state.draft import Draft, Lookup
@@ -98,7 +99,7 @@ def advance(
     """
     draft = Draft(group, coordinator_epoch, assignors, aside)
     fresh = _fresh(draft, events)
-    later_epoch = recovery.successor(group, fresh, coordinator_epoch)
+    later_epoch = superseded.later_epoch(group, fresh, coordinator_epoch)
     if later_epoch is not None:  # it takes the events; this coordinator decides nothing any more
         superseded_group = replace(group, recovery=replace(group.recovery, successor=later_epoch))
         return Step(superseded_group, (), None, changed=False)

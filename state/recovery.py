@@ -11,7 +11,7 @@
   after the start.
 - Where the old coordinator obeys ticks (`is_fenced`), the group is verified with the batch that has
   the new one's first tick. A coordinator that reads a tick of a later one takes no event of that
-  batch or after it (`successor`), so it admits only members that the new one asks too.
+  batch or after it (`superseded`), so it admits only members that the new one asks too.
 - The question repeats what the snapshot granted. It grants nothing if the snapshot is *doubtful*:
   another coordinator claimed after the one that wrote it, and may have given the tasks away.
 
@@ -20,9 +20,7 @@ DESIGN.md, "A lost checkpoint", says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from muster.protocol.events import Report, Taken, Tick
+from muster.protocol.events import Report
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group
 
@@ -30,17 +28,6 @@ NOTICES_MS = 3_000
 """A running coordinator reads a later claim within this time; usually it takes milliseconds."""
 WAITS = "waits until a coordinator that ran before must have stopped"
 """Part of the cause of a generation that is opened while the group is unverified."""
-
-
-def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
-    """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
-    epochs_named = [
-        e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published
-    ]
-    latest = max(epochs_named, default=-1)
-    if group.recovery.successor is not None:
-        latest = max(latest, group.recovery.successor)
-    return latest if latest > coordinator_epoch else None
 
 
 def begin(draft: Draft) -> None:

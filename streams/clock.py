@@ -32,10 +32,10 @@ from confluent_kafka import (
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
-from muster.protocol.agreement import Agreement
 from muster.protocol.covers import in_parts
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
+from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from muster.protocol.agreement import Agreement, Beat, needless_until_ms
 from muster.protocol.covers import AGE_S_MAX, Cover, Heard
 from muster.protocol.errors import DecodeError
+from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key, partition_of

@@ -40,8 +40,7 @@ from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
 from muster.state.group import Group
-from muster.streams import share
-from muster.streams.batch import canary_answer, group_batch, outbox, quarantine
+from muster.streams.batch import byte_limits, canary_answer, group_batch, outbox, quarantine
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -194,7 +193,7 @@ class GroupProcessor(StatefulProcessor):
         stored, group = self._load(lane)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         may_count = config_check(lane, self._topics, keyring, stored.replay_guard)
-        entries, beyond = self._share(rows, share.bytes_max(stored.snapshot), may_count)
+        entries, beyond = self._share(rows, byte_limits.bytes_max(stored.snapshot), may_count)
         signed = keyring is not None
         refusals: list[Row] = []
         if beyond:
@@ -211,9 +210,9 @@ class GroupProcessor(StatefulProcessor):
         rows: Iterator[Row],
         bytes_max: int,
         may_count: Callable[[bytes], bool] = lambda entry: True,
-    ) -> share.Share:
+    ) -> byte_limits.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
-        return share.of((row[1] for row in rows), bytes_max, self._is_config, may_count)
+        return byte_limits.of((row[1] for row in rows), bytes_max, self._is_config, may_count)
 
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick

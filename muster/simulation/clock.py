@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
-from muster.protocol.agreement import Agreement, Beat, needless_until_ms
 from muster.protocol.covers import AGE_S_MAX, Cover, Heard
+from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.simulation.log import Log
 
 LATE_MS = 300

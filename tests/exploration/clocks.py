@@ -13,9 +13,9 @@ from exploration.member import GROUP
 from exploration.values import Values
 
 from muster.protocol import codec
-from muster.protocol.agreement import Agreement
 from muster.protocol.covers import Cover
 from muster.protocol.events import Heartbeat, Mark, Origin, Tick
+from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import GroupId
 from muster.streams.heartbeat_covers import Heartbeats, Row, Sleeper
 

@@ -6,7 +6,7 @@ from exploration.model import Budget, Scenario
 from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 
-from muster.state import machine, recovery
+from muster.state import machine, superseded
 
 CLAIM = Scenario(TWO, 1, Budget(standby=1))
 ALONE = Scenario(ONE, 1, Budget(standby=1))
@@ -21,7 +21,7 @@ FAILOVER = (
     ),
     Mutant(
         "a coordinator does not return to a group that it has left",
-        recovery.successor,
+        superseded.later_epoch,
         "if group.recovery.successor is not None:",
         "if False:",
         CLAIM,

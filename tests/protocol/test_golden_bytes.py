@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from support.protocol import wire
 
-from muster.protocol.agreement import Agreement
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
@@ -29,6 +28,7 @@ from muster.protocol.events import (
     Tick,
     TopicsFound,
 )
+from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.framing import OWN, PREFIX, Schemas
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import (

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 from support.state.story import GROUP, Story, config, join, leave, report
 
-from muster.protocol.agreement import Agreement, Beat, needless_until_ms
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Event, Tick
+from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.protocol.records import MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
 from muster.state.deadlines import QUIET_MS

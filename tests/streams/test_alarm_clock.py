@@ -11,8 +11,8 @@ from support.streams.consumed import Consumed
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
-from muster.protocol.agreement import Agreement, Beat, checksum, needless_until_ms
 from muster.protocol.events import Mark, Origin, Tick
+from muster.protocol.expected_heartbeats import Agreement, Beat, checksum, needless_until_ms
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind

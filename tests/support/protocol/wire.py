@@ -7,7 +7,6 @@ from dataclasses import fields
 import numpy as np
 from hypothesis import strategies as st
 
-from muster.protocol.agreement import Agreement
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
@@ -24,6 +23,7 @@ from muster.protocol.events import (
     Tick,
     TopicsFound,
 )
+from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import (
     CoordinatorClaim,

@@ -17,8 +17,8 @@ from muster.protocol.events import Event, GroupConfig, Origin
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import GroupSnapshot, Rejected
 from muster.protocol.tasks import TaskSet
-from muster.streams import processor, share
-from muster.streams.batch import letter_limits
+from muster.streams import processor
+from muster.streams.batch import byte_limits, letter_limits
 from muster.streams.source import HEADER, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -38,30 +38,30 @@ def is_config(entry: bytes) -> bool:
 def test_large_rows_beyond_the_share_are_cut() -> None:
     """The oldest large rows are in the share, and every small one."""
     rows = [row(n, 10_000) for n in range(10)] + [row(n, 100) for n in range(20, 30)]
-    shared = share.of(rows, 35_000, is_config)
+    shared = byte_limits.of(rows, 35_000, is_config)
     assert shared.entries == rows[:3] + rows[10:]
-    assert shared.beyond == [each[: share.BEGINNING_BYTES] for each in rows[3:10]]
+    assert shared.beyond == [each[: byte_limits.BEGINNING_BYTES] for each in rows[3:10]]
 
 
 def test_the_newest_configs_are_in_the_share() -> None:
     """Each config replaces the one before it, so the newest count, whatever came before."""
     rows = [row(n, 10_000, "config") for n in range(5)]
-    shared = share.of(rows, 0, is_config)
-    assert shared.entries == rows[-share.LARGE_CONFIGS_MAX :]
+    shared = byte_limits.of(rows, 0, is_config)
+    assert shared.entries == rows[-byte_limits.LARGE_CONFIGS_MAX :]
 
 
 def test_a_loop_of_small_configs_is_cut() -> None:
     """Each config costs time for every member of the group, however small it is."""
     rows = [row(n, 100, "config") for n in range(100)]
-    shared = share.of(reversed(rows), 1_000, is_config)
-    assert shared.entries == rows[-share.CONFIGS_MAX :]
-    assert shared.beyond == rows[: -share.CONFIGS_MAX]
+    shared = byte_limits.of(reversed(rows), 1_000, is_config)
+    assert shared.entries == rows[-byte_limits.CONFIGS_MAX :]
+    assert shared.beyond == rows[: -byte_limits.CONFIGS_MAX]
 
 
 def test_a_row_larger_than_the_share_is_taken_alone() -> None:
     """A topic may allow larger rows than a share has; a group must still be able to send one."""
     rows = [row(n, 10_000) for n in range(2)]
-    assert share.of(rows, 5_000, is_config).entries == rows[:1]
+    assert byte_limits.of(rows, 5_000, is_config).entries == rows[:1]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -73,9 +73,9 @@ def test_the_order_of_arrival_changes_nothing(seed: int) -> None:
         for n in range(60)
     ]
     most = rng.choice((20_000, 60_000, 200_000))
-    in_order = share.of(rows, most, is_config)
+    in_order = byte_limits.of(rows, most, is_config)
     rng.shuffle(rows)
-    assert share.of(rows, most, is_config) == in_order
+    assert byte_limits.of(rows, most, is_config) == in_order
     assert len(in_order.entries) + len(in_order.beyond) == len(rows)
 
 
@@ -96,15 +96,15 @@ def test_rows_come_into_memory_in_portions() -> None:
             most = max(most, alive)
             yield Counted(row(number, 100_000))
 
-    share.of(coming(), 1_000_000, is_config)
+    byte_limits.of(coming(), 1_000_000, is_config)
     assert most <= 2_300_000
 
 
 def test_a_group_grows_with_its_snapshot() -> None:
     """A large group may bring more in one batch."""
-    assert share.bytes_max(None) == share.BYTES_MIN
-    assert share.bytes_max(b"x" * (1 << 20)) == 16 << 20
-    assert share.bytes_max(b"x" * (32 << 20)) == share.BYTES_MAX
+    assert byte_limits.bytes_max(None) == byte_limits.BYTES_MIN
+    assert byte_limits.bytes_max(b"x" * (1 << 20)) == 16 << 20
+    assert byte_limits.bytes_max(b"x" * (32 << 20)) == byte_limits.BYTES_MAX
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
@@ -140,9 +140,9 @@ def test_a_group_is_served_beside_its_flood() -> None:
     records = Operator().batch(LANE, written(config(), *joins))
     late = [r for r in of_kind(records, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]
     read = [r for r in of_kind(records, Rejected) if r.reason == DeadLetter.UNDECODABLE]
-    assert len(read) == 1 + share.BYTES_MIN // 900_000  # the one on the config topic as well
+    assert len(read) == 1 + byte_limits.BYTES_MIN // 900_000  # the one on the config topic as well
     assert len(late) == letter_limits.GROUP_LETTERS_MAX
-    assert all(len(each.value) <= share.BEGINNING_BYTES for each in late)
+    assert all(len(each.value) <= byte_limits.BEGINNING_BYTES for each in late)
     (summary,) = (r for r in of_kind(records, Rejected) if r.reason == DeadLetter.LEFT_OUT)
     assert f"{41 - len(read) - len(late)} more dead letters" in summary.message
     assert of_kind(records, GroupSnapshot)[-1].members.__len__() == 40

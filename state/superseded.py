@@ -1,0 +1,26 @@
+"""A coordinator gives up a group when it reads a tick of a later coordinator.
+
+A coordinator that was frozen may go on when another one has taken over. The later one writes a tick
+for every group that it has read back. The earlier one reads that tick before any record behind it,
+so it decides nothing on what the later one decides, however long it was frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from muster.protocol.events import Taken, Tick
+from muster.state.group import Group
+
+
+def later_epoch(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
+    """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
+    epochs_named = [
+        event.published.coordinator_epoch
+        for event in events
+        if isinstance(event, Tick) and event.published
+    ]
+    latest = max(epochs_named, default=-1)
+    if group.recovery.successor is not None:
+        latest = max(latest, group.recovery.successor)
+    return latest if latest > coordinator_epoch else None
