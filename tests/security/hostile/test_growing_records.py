@@ -6,6 +6,9 @@ ended it again at each start.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import (
@@ -18,6 +21,7 @@ from confluent_kafka.admin import (
 from structlog.testing import capture_logs
 from support.kafka.brokers import Topics
 from support.streams.operator import config, join
+from support.suite.waiting import until
 
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams import timestamps
@@ -68,9 +72,15 @@ def test_the_job_warns_of_topics_that_take_such_records(topics: Topics) -> None:
     admin = AdminClient({"bootstrap.servers": topics.address})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
-    with capture_logs() as logs:
-        timestamps.check(topics.clients, inputs, [heartbeats])
-    (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
+
+    def warnings() -> list[MutableMapping[str, Any]]:
+        with capture_logs() as logs:
+            timestamps.check(topics.clients, inputs, [heartbeats])
+        return [entry for entry in logs if entry["log_level"] == "warning"]
+
+    # A broker answers with the old setting until it has read the change from its log.
+    until(warnings, "the broker has the new setting")
+    (warning,) = warnings()
     assert warning["topics"] == [heartbeats]
     assert (
         f"--entity-name {heartbeats} --add-config compression.type=uncompressed"
