@@ -83,7 +83,7 @@ class Copies:
         return self.reported_warm(task, member)
 
     def reported_warm(self, task: IntArray, member: IntArray) -> BoolArray:
-        """bool[K]: as `warm`, but False for members without any state whatever the setting."""
+        """bool[K]: as `warm`, but always False for members without state."""
         behind = self.lag(task, member)
         warm: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
         return warm
@@ -108,7 +108,7 @@ class Copies:
     def of(self, tasks: IntArray) -> Pairs:
         """Every copy of the given tasks, owners included: held in any role, or with a reported lag.
 
-        Tasks without state have none. Copies on members that may not take the task are left out.
+        Stateless tasks have none. Copies on members that may not take the task are left out.
 
         Args:
             tasks: task indexes, in any order.

@@ -2,7 +2,8 @@
 
 `muster config set`, `plan` and `assign` print those about settings, `groups describe` the one about
 standbys. Those about pinned jobs (`--static`) are in the cause of every generation, and so in
-`groups describe`, `explain` and the workers' logs. Nothing is known about plug-ins.
+`groups describe`, `explain` and the workers' logs. A plug-in's use of settings is
+unknown, so its group gets no warnings.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The assignor places actives, then learners, then standbys. A stateful active goes to the first of
 these that exists: a ready learner, its owner, a caught-up standby, an unready learner, a standby, a
-member with room. So a task changes hands only when its learner is ready, or its owner is gone.
-Learners stay until they have taken over (S2-09). New ones take tasks from members above their
-share, of leaving members first, and go to members below theirs, preferably to a standby.
+member with room. So a task moves only when its learner is ready or its owner is gone. Learners stay
+until they have taken over (S2-09). New learners are for tasks of members above their share, leaving
+members first, and go to members below their share, preferably to a standby.
 
 Members may stay within `stream.imbalance.percentage` of their due, a number of tasks by capacity
 (S2-28); where tasks differ in weight the placement carries a warning. Stateful and stateless tasks
@@ -31,7 +31,7 @@ from muster.protocol.tasks import IntArray
 
 
 class Learner:
-    """Owners keep running until their successors have learned."""
+    """A stateful task stays with its owner until its next owner has a ready learner."""
 
     name = "learner"
 
@@ -123,7 +123,7 @@ def _run_on_copies(active: IntArray, copies: Pairs) -> None:
 
 
 def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
-    """Tasks whose learner, or standby that is to learn, has caught up: it takes over at once."""
+    """Tasks whose learner, or standby that would learn, has caught up and takes over at once."""
     view = planner.view
     known: IntArray = np.flatnonzero(learning != NO_MEMBER).astype(np.int32)
     ready = planner.copies.reported_warm(known, learning[known])

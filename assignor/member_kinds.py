@@ -57,8 +57,7 @@ def kinds(topics: Sequence[Topics], units: Sequence[Unit]) -> Kinds:
     """Group members by their topics.
 
     Args:
-        topics: per member the units it may take; None = all. Passing one object for equal sets
-            is fastest.
+        topics: per member the units it may take; None = all. Fastest if equal sets are one object.
         units: the group's units.
     """
     kind_by_topics: defaultdict[Topics, int] = defaultdict()

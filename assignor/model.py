@@ -116,7 +116,7 @@ class GroupView:
         config_offsets: int64[M], newest config each member has read (Connect), -1 = not reported.
         now_ms: time of the group's clock.
         memory: what the same assignor asked to remember last time (JSON-able); None = nothing.
-        whole_generation: whether the last placement reached every member (Connect's S3-F09).
+        whole_generation: whether every member got the last placement (Connect's S3-F09).
         config_offset: newest config the group itself has read (Connect's S3-F11), -1 = unknown.
     """
 
@@ -246,8 +246,8 @@ class Placement:
 
     Attributes:
         active: int32[T], owner of each active in this generation; `NO_MEMBER` where the assignor
-            leaves it unassigned on purpose (a Connect round that stops first, work that waits for
-            a delay, no eligible member).
+            leaves it unassigned on purpose (a Connect round stops it first, it waits for a delay,
+            no member may take it).
         destination: int32[T], owner of each active in the end.
         standby, learner: pairs this generation asks for.
         reasons: one for every active, standby and learner that changes hands.
@@ -257,7 +257,7 @@ class Placement:
         followup_ms: run the assignor again after this long; None = not needed.
         again: run it again as soon as every release of this placement is acknowledged (Connect).
         cost, cost_lower_bound: objective reached and a proven bound; equal = optimal.
-        memory: handed back at the next call; None = nothing.
+        memory: what the assignor gets back at its next call; None = nothing.
         warnings: what could not be honoured, one line each.
     """
 
@@ -278,7 +278,7 @@ class Placement:
 
 
 class Assignor(Protocol):
-    """What places tasks. Must be deterministic in the view."""
+    """Places tasks. The answer depends on the view alone."""
 
     name: str
 
@@ -286,6 +286,6 @@ class Assignor(Protocol):
         """Place every task of the view.
 
         Raises:
-            AssignorError: no answer; the group keeps its target.
+            AssignorError: the assignor has no answer; the group keeps its target.
         """
         ...

@@ -18,7 +18,7 @@ from muster.protocol.tasks import IntArray
 UNOWNED = "had no owner"
 """How a reason begins for a task that has no owner in the view."""
 LOST = "its worker is gone"
-"""The same for a Connect job, whose assignor remembers that a worker ran it."""
+"""How a reason begins for a Connect job; its assignor remembers that a worker ran it."""
 
 Text = Callable[[int, int, int], str]
 """(task, source, destination) -> the reason in words."""
@@ -106,14 +106,14 @@ class Reasons(Sequence[Reason]):
 
 
 def reason_of_departed(gone: str, text: str) -> str:
-    """An assignor's text for a task without an owner, after the cause of that (`gone`)."""
+    """Why the task lost its owner (`gone`), then the rest of the assignor's text."""
     for unowned in (UNOWNED, LOST):
         text = text.removeprefix(unowned).removeprefix("; ").removeprefix(", ")
     return f"{gone}; {text}" if text else gone
 
 
 def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Tasks that get another owner, with old and new owner; not those that end without an owner."""
+    """Tasks that get another owner, with old and new owner. Tasks that get none are left out."""
     task = np.flatnonzero((before != after) & (after != NO_MEMBER)).astype(np.int32)
     return task, before[task], after[task]
 

@@ -1,8 +1,9 @@
 """Reasons of moves in words, for the assignors that stage.
 
-A text is made when a caller reads the reason. It names the first cause, in a fixed order, that is
-true of this move alone: the owner must give the task up, two members become more even, less is read
-across racks, a better copy. Other moves are half of an exchange whose gain is on the other half.
+A text is made when a caller reads the reason. It names the first cause, in a fixed order, that
+applies to this move alone: the owner must give the task up, two members become more even, less is
+read across racks, the destination has a better copy. Any other move belongs to an exchange in which
+another move brings the gain.
 """
 
 from __future__ import annotations
@@ -345,7 +346,7 @@ def _evens_group(view: GroupView, after: Loads, source: int, destination: int) -
 def _relieved(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:
     """Whether one member ends with less, the other with more, and the two are more even.
 
-    Two members may also become more even by other tasks while this one moves for another cause.
+    More even alone is not enough: other tasks may have caused that.
     """
     shifted = after[source] < before[source] and after[destination] > before[destination]
     return bool(shifted) and _evener(view, before, after, source, destination)

@@ -1,12 +1,12 @@
 """Assignors by name. A module is imported when its assignor is first asked for.
 
 Third parties register under the entry point group ``muster.assignors``, or are named as
-``module:Class``; a plug-in is an `Assignor` or a KIP-924 `TaskAssignor`. The process sets a guard
-(`guard_with`) that loads plug-ins and hands them out: running foreign code safely takes threads and
-a clock, which this package does not have, and importing a module runs its code.
+``module:Class``; a plug-in is an `Assignor` or a KIP-924 `TaskAssignor`. A guard that the process
+sets (`guard_with`) loads and runs plug-ins: safety from foreign code takes threads and a clock,
+which this package does not have.
 
-Anyone who may write to the config topic can choose the name in a record. `is_registered` says which
-names are safe to load from one.
+A config record names an assignor, and importing a module runs its code: `is_registered` says which
+names are safe to load from a record.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _load(name: str, path: str) -> Assignor:
 
 
 def adapted(name: str, instance: object) -> Assignor:
-    """An object with `assign` as an assignor: one of KIP-924 is given a group of its kind."""
+    """An object with `assign` as an assignor; a KIP-924 plug-in is wrapped in `Adapted`."""
     from muster.assignor.kip924.application import Adapted, TaskAssignor  # plug-ins alone need it
 
     if isinstance(instance, TaskAssignor):

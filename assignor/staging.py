@@ -1,9 +1,9 @@
 """How to reach a target: which members run, restore and keep copies while destinations are cold.
 
-While the destination of a stateful active is cold, another member runs it and a learner restores
-there (S2-F20, S2-F28). A standby that moves leaves its warm copy in place until the new one is
-ready. `max.warmup.replicas` bounds the learners: running ones first, then for actives, then for
-standbys.
+While the destination of a stateful active is cold, another member runs the task and a learner
+restores at the destination (S2-F20, S2-F28). A standby that moves keeps its warm copy until the new
+one is ready. `max.warmup.replicas` bounds the learners: running ones first, then those for actives,
+then those for standbys.
 
 The first of these rules that applies to a task decides:
 
@@ -14,8 +14,8 @@ The first of these rules that applies to a task decides:
 5. The destination runs the task cold.
 
 In cases 2 to 4 the destination learns, or, if the target makes the running member a standby of the
-task, takes that standby's place. Of otherwise equal copies the less behind goes first. A draining
-member learns nothing.
+task, takes that standby's place. Between otherwise equal copies, the one less behind goes first. A
+draining member learns nothing.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
 
 
 def with_fallback_owners(owner: IntArray, copies: Copies) -> IntArray:
-    """The placement, with present owners where no member is chosen: an owner beats no owner."""
+    """The placement; where it chooses no member for a task, the present owner keeps the task."""
     unplaced = (owner == NO_MEMBER) & (copies.owner != NO_MEMBER)
     return np.where(unplaced, copies.owner, owner).astype(np.int32) if unplaced.any() else owner
 
@@ -112,7 +112,7 @@ def _run_by_best_copy(
 ) -> None:
     """Place tasks without an owner whose destination is cold.
 
-    Each goes to the least loaded warm member, else to the one that is least behind; in place.
+    Each goes to the least loaded warm member, else to the member least behind. Changes `running`.
     """
     pairs = copies.of(orphans)
     pairs = pairs.only(movable[pairs.member])
@@ -131,8 +131,8 @@ def _run_by_best_copy(
 def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs, Pairs]:
     """Standbys after exchanges, and the (task, destination) pairs that need a learner.
 
-    Where a standby of the task runs it meanwhile, the destination takes that standby's place: it
-    restores in that role just the same.
+    Where a standby of the task runs it meanwhile, the destination takes that standby's place and
+    restores as a standby.
     """
     if len(late) == 0:
         return target.standby, no_pairs()
@@ -166,7 +166,7 @@ def _standbys(
     task, member = task[order], member[order]
     cold = np.flatnonzero(new)
     behind = copies.lag(target.task[cold], target.member[cold])
-    cold = cold[np.lexsort((-behind, target.task[cold]))]  # the one most behind leaves first
+    cold = cold[np.lexsort((-behind, target.task[cold]))]  # replace the one most behind first
     nth_spare = np.arange(len(task)) - np.searchsorted(task, task)
     nth_cold = np.arange(len(cold)) - np.searchsorted(target.task[cold], target.task[cold])
     spare_keys, cold_keys = code(task, nth_spare), code(target.task[cold], nth_cold)

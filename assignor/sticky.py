@@ -5,7 +5,7 @@ owner unless the owner is gone, is draining, may not take the task, or holds mor
 task that moves goes to a member with a copy if one has room, and starts there at once: there are no
 learners. `sticky` serves plain partitions too.
 
-`fallback` keeps every owner, balanced or not, and asks to be run again. It is the answer when lags
+`fallback` keeps every owner, balanced or not, and asks to be run again. It is for groups whose lags
 cannot be known (Kafka's FallbackPriorTaskAssignor).
 """
 
@@ -42,7 +42,7 @@ class Sticky:
 
 
 class Fallback:
-    """Keeps every owner and spreads tasks without one as evenly as that allows."""
+    """Keeps every owner, and spreads tasks without an owner as evenly as that allows."""
 
     name = "fallback"
 
