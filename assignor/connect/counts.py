@@ -36,7 +36,7 @@ class Counted:
         Args:
             owner: int32[T], worker of each job in this round.
             ranks: order of each worker's jobs.
-            arriving: jobs about to be placed; not used, the rule counts running jobs only.
+            arriving: jobs about to be placed; not used, because only running jobs count.
         """
         held = np.bincount(owner + 1, minlength=len(self.workers) + 1)[1:] > 0
         if not (held & self.workers).any():
@@ -89,9 +89,9 @@ def _levels(count: NDArray[np.integer], items: int) -> IntArray:
     lowest, highest = int(count[0]), int(count[-1])
     levels = np.arange(lowest, min(highest, lowest + items) + 1)
     width = np.searchsorted(count, levels, side="right")
-    rest = items - int(width.sum())
-    if rest > 0:
-        width = np.concatenate((width, np.full(-(-rest // len(count)), len(count))))
+    remaining = items - int(width.sum())
+    if remaining > 0:
+        width = np.concatenate((width, np.full(-(-remaining // len(count)), len(count))))
     start = np.cumsum(width) - width
     place = np.arange(int(width.sum())) - np.repeat(start, width)
     return place[:items].astype(np.int32)

@@ -1,9 +1,8 @@
 """`eager`: Connect's EagerAssignor (protocol V0), round robin from scratch in every round (S0-02).
 
 Workers and jobs are sorted. All connectors are dealt, then the same cycle continues with all tasks,
-connector by connector. There is no memory and no stickiness: the answer depends on the jobs and the
-workers' ids alone. Kafka stops every job before such a round; here a job whose worker stays the
-same keeps running.
+connector by connector. The answer depends on the jobs and the workers' ids alone. Kafka stops every
+job before such a round; in muster a job whose worker stays the same keeps running.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Sets of jobs are runs of numbers per unit, so that "all jobs" costs two numbers per connector.
 Deleted jobs drop out when the memory is read; the group takes them from their workers without
-asking the assignor. A memory that cannot be read counts as none, that of a new leader.
+asking the assignor. A leader whose memory cannot be read starts without one, like a new leader.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Memory:
         scheduled_ms: when the delay ends, in time of the group's clock; 0 = none runs.
         delay_ms: the delay reported to the workers.
         candidates: workers that came back without jobs during the delay, in order.
-        reached: None = the last round made a plan; else it made none (S3-F11), and this says
-            whether the newest complete generation then was that of the last plan (S3-F09).
+        reached: None = the last round made a plan. If it made none (S3-F11): whether the last plan
+            was the newest complete generation then (S3-F09).
         planned: job -> worker that a weighed move is meant for (`muster.assignor.connect.weights`).
     """
 
@@ -51,7 +51,7 @@ class Memory:
 
     @classmethod
     def of(cls, remembered: Mapping[str, object] | None, tasks: TaskTable) -> Memory:
-        """Read a stored memory; nothing, or another assignor's memory, gives a new leader's."""
+        """Read a stored memory; without one of this kind, the memory of a new leader."""
         nothing = np.zeros(len(tasks), dtype=np.bool_)
         if not remembered or remembered.get("kind") != KIND:
             return cls(nothing, nothing.copy())

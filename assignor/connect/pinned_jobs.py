@@ -1,9 +1,9 @@
-"""Static assignments (KIP-987): which jobs are pinned to which workers; workers for the rest.
+"""Static assignments (KIP-987): which jobs are pinned to which workers.
 
 A worker that names jobs is a *static worker*, the others are *wildcard workers* (S0-12, S0-44: an
-empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). Names given
-by a draining worker do not count, so its jobs get another place before it leaves. Names of jobs
-that do not exist are kept: the connector may be created later.
+empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). Names
+that a draining worker declares do not count, so its jobs move before it leaves. A worker may name
+jobs that do not exist yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pins:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A warning if all workers are static and some jobs are named by none."""
+        """A warning if all workers are static and there are jobs that no worker names."""
         uncovered = int(np.count_nonzero(~self.pinned))
         if not len(self.wildcard) or self.wildcard.any() or not uncovered:
             return ()

@@ -39,7 +39,7 @@ def negotiated(view: GroupView, best: str) -> str:
         best: the best the group may use (`connect.protocol`).
 
     Raises:
-        AssignorError: no protocol is spoken by all.
+        AssignorError: the members have no protocol in common.
     """
     allowed = CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
     for protocol in allowed:

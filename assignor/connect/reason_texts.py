@@ -19,7 +19,7 @@ class Why:
     Attributes:
         view: the group.
         undelivered: whether the lost jobs are lost because no worker got the last plan.
-        returned: bool[T], jobs given to workers that came during the delay; None = none were.
+        returned: bool[T], jobs that workers get because they came during the delay; None = none.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -49,7 +49,7 @@ class Why:
         Args:
             jobs: the jobs.
             source: int32[K], their workers.
-            planned: job -> worker it is meant for, where weights decide.
+            planned: job -> worker that is to run it, where weights decide.
         """
         view, held = self.view, self.view.active != NO_MEMBER
         load = np.bincount(

@@ -14,7 +14,7 @@ jobs and workers.
 
 The answers equal those of Kafka's class for every order of reports and of workers, with one
 exception: deleted jobs are not in the view, because the group takes them from their workers at
-once, as Kafka's round does; a leader of Kafka's without memory counts them as load and may stop
+once, as Kafka's round does. Kafka's leader counts them as load while it has no memory, and may stop
 configured jobs.
 """
 
@@ -39,7 +39,7 @@ _BACKOFF_BASE = 40
 
 
 def play(view: GroupView, pins: Pins) -> Placement:
-    """Compute one round; `pins` are the static assignments in force."""
+    """Compute one round with the static assignments in force (`pins`)."""
     return _Round(view, pins).play()
 
 
@@ -76,7 +76,7 @@ class _Round:
         """All steps, in Kafka's order."""
         memory = self.memory
         whole = self.view.whole_generation
-        if not memory.has_reached(whole=whole):  # the last plan may have reached none (S3-F09)
+        if not memory.has_reached(whole=whole):  # S3-F09: perhaps no worker got the last plan
             memory.previous = np.zeros_like(memory.previous)
         memory.reached = None
         if (memory.revocation & self.reported).any():  # a worker did not stop its jobs (S3-F08)
@@ -98,7 +98,7 @@ class _Round:
         return self._placement(revoked, ready)
 
     def _stop_misplaced(self) -> Pairs:
-        """Stop jobs claimed by several workers, on draining workers, and on workers not named."""
+        """Stop jobs claimed twice, on a draining worker, or on one that may not run them."""
         view, also = self.view, self.view.also_active
         twice = np.zeros(len(view.tasks), dtype=np.bool_)
         twice[also.task] = True
@@ -114,7 +114,7 @@ class _Round:
         )
 
     def _lost(self, lost: BoolArray) -> BoolArray:
-        """Give lost jobs to candidates after the delay; returns those that any worker may get."""
+        """Give lost jobs to candidates after the delay; return the jobs that any worker may get."""
         result = apply_delay(self.view, self.memory, self.workers, self.next, lost)
         self.why.undelivered = result.undelivered
         if result.candidates:
@@ -130,7 +130,7 @@ class _Round:
             self.ranks = self.ranks.then(dealt)
 
     def _arriving(self, created: BoolArray, ready: BoolArray) -> IntArray:
-        """Free jobs to give out: new ones in Kafka's order, then lost ones."""
+        """Jobs to place that are not pinned: new ones in Kafka's order, then lost ones."""
         jobs = np.concatenate(kinds(self.view.tasks))
         return np.concatenate((jobs[(created & ~self.pins.pinned)[jobs]], jobs[ready[jobs]]))
 

@@ -1,13 +1,12 @@
-"""`static`: KIP-987. Workers name the jobs they run; the rest is spread over the other workers.
+"""`static`: KIP-987. Workers name jobs that they run; the other workers share the other jobs.
 
 The eight steps: tell static from wildcard workers (1) and jobs (2); stop what runs on the wrong
 worker (3-5); start static jobs on workers that name them (6); play a cooperative round with the
 wildcard jobs and workers (7-8). A static job never waits for a delay. Without a wildcard worker,
 jobs that no worker names are reported as unassigned.
 
-A group is a cooperative one if not every worker speaks ``static`` (S0-09), if no worker names a job
-(S0-22), or if its `connect.protocol` is `sessioned` or `compatible`; with `eager` it deals round
-robin.
+The rounds are cooperative if not every worker speaks ``static`` (S0-09), if no worker names a job
+(S0-22), or if `connect.protocol` is `sessioned` or `compatible`; with `eager` they are round robin.
 """
 
 from __future__ import annotations

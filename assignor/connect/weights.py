@@ -3,13 +3,13 @@
 It applies only where a weight differs from 1 or capacities differ. The user declares weights; they
 are never measured (S0-41, S0-42). A worker's load is the weight of all its jobs by its capacity.
 
-New jobs go, heaviest first, where the load ends least. Then single moves lower the fuller of two
-workers, and where the fullest of all has no such move, exchanges of two jobs lower it; new jobs
-move before running ones. Each step makes the sorted loads strictly smaller, so the search ends.
+New jobs go, heaviest first, to the worker whose load ends lowest. Then single moves lower the
+fuller of two workers; if the fullest of all has no such move, an exchange of two jobs lowers it.
+New jobs move before running ones. Each step makes the sorted loads smaller, so the search ends.
 
-A running job is stopped only where it pays: a move must lower the fuller worker by half of the
-job's share, an exchange, which stops two jobs, by a twentieth of that worker's load. The job stops
-in this round, and the next round gives it to the planned worker: no job moves twice.
+A running job stops only if that pays: a move must lower the fuller worker's load by half of the
+job's share, an exchange, which stops two jobs, by a twentieth of that load. The job stops in this
+round, and the next round gives it to the planned worker, so no job moves twice.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Weighed:
         return moved
 
     def deal(self, owner: IntArray, jobs: IntArray) -> None:
-        """Give jobs to their planned workers, else where the load ends least; in place."""
+        """Give jobs to their planned workers, else to those whose load ends lowest; in place."""
         if self._dealt is None:
             self._deal(owner, jobs)
             return
@@ -201,7 +201,7 @@ class Weighed:
 
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
-    """Workers of the moves begun in the last round, where job and worker still exist."""
+    """Job -> worker of the moves that the last round began, if both still exist."""
     index_of = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
     promised: dict[int, int] = {}
     for printed, worker in planned.items():
