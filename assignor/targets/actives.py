@@ -1,8 +1,8 @@
 """Final owners of actives: balanced, fewest moves, on members that have copies.
 
 Counts come first (`muster.assignor.solvers.shares`); within them a task stays with its owner if it
-can. Of the tasks that must move, those move that have a copy on a member with room, best copy
-first: a running learner is kept, a standby is promoted before an empty disk is filled, and a
+can. If a member must give tasks up, those with a copy on a member with room move first, best copy
+first: a running learner is kept, a standby takes over before an empty member restores, and a
 stateless task moves before a stateful one.
 """
 
@@ -35,7 +35,7 @@ class ByCopies:
         share = None
         if before is not None and uneven(inputs.capacity):
             share = topped_up(len(tasks), inputs.capacity, count, before)
-            if share is None:  # earlier actives are uneven already; these even them out
+            if share is None:  # earlier actives are uneven; these make the sum even
                 total = len(tasks) + int(before.sum())
                 share = filled_shares(total, inputs.capacity, before) - before
         if share is None:

@@ -127,5 +127,5 @@ def _dealt(groups: _Groups, tasks: IntArray, group: Longs, member: IntArray, flo
     before = passed - passed[np.searchsorted(group, group)]
     arc = np.repeat(taken, flow[taken])
     nth = np.arange(len(arc)) - passed[arc] + before[arc]
-    here = groups.start[group[arc]] + nth % groups.size[group[arc]]
-    return Pairs.of(tasks[groups.order[here]], member[arc])
+    position = groups.start[group[arc]] + nth % groups.size[group[arc]]
+    return Pairs.of(tasks[groups.order[position]], member[arc])

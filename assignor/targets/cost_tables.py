@@ -1,8 +1,8 @@
 """What every task costs at every member, as tables (figures), for small problems.
 
 A figure is a table of tasks x members; less is better. Figures judge a placement: moves, learners,
-cold starts, copies restored from nothing, traffic. A copy is worth the state it has: losing a
-standby without a reported lag loses nothing.
+cold starts, copies restored from nothing, traffic. Only state counts: it costs nothing to lose a
+standby without a reported lag.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Figures:
     Args:
         view: the group.
         copies: its copies.
-        usable: bool[M], members that may be given something.
+        usable: bool[M], members that may be given tasks.
     """
 
     def __init__(self, view: GroupView, copies: Copies, usable: BoolArray) -> None:
@@ -129,8 +129,8 @@ class Figures:
     def wasted(self, standbys: int) -> BoolArray:
         """bool[T, M]: an active here leaves a copy unused, and one more is restored.
 
-        A task has `standbys` + 1 copies. While no more members than that have state, all of it is
-        used whichever member runs the task.
+        A task has `standbys` + 1 copies. If no more members than that have state, each of them gets
+        a copy, whichever member runs the task.
         """
         enough = (~self.bare & self._usable).sum(axis=1, keepdims=True) > standbys
         wasted: BoolArray = enough & self.bare

@@ -84,7 +84,7 @@ def settled_by_cost(
         prices: of traffic and moves.
         counts: int64[M], how many tasks each member takes, summing up to the tasks that some member
             may take; None = its share.
-        window: tasks of each unit each member should have, before all cost; None = any number.
+        window: how many tasks of a unit a member should have, whatever the cost; None = any number.
 
     Returns:
         int32[K] owners, `NO_MEMBER` where no member may take a task, and the cost.

@@ -2,9 +2,9 @@
 
 Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike_tasks`) says which
 existing copies to use and how many new ones each member takes; these are dealt round robin. With
-racks, there is one flow over classes of tasks. Neither flow keeps copies of a task on different
-members, so their costs are lower bounds, and the few clashes are exchanged between neighbours,
-which cost the same.
+racks, there is one flow over classes of tasks. Both flows may put two copies of a task on one
+member, so their costs are lower bounds; such copies are then exchanged with neighbours, which cost
+the same.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def by_classes(
     start = np.cumsum(need) - need
     copy = np.repeat(tasks, need[tasks])
     nth = np.arange(len(present)) - np.searchsorted(present.task, present.task)
-    kept = nth < need[present.task]
+    stays = nth < need[present.task]
     home = np.full(len(copy), NO_MEMBER, dtype=np.int32)
-    home[start[present.task[kept]] + nth[kept]] = present.member[kept]
+    home[start[present.task[stays]] + nth[stays]] = present.member[stays]
     none = np.empty(0, dtype=np.int32)
     freight = Freight(
         home=home,
@@ -131,23 +131,23 @@ def _without_clashes(
         clashing = np.flatnonzero(clashes(task, slot) | _repeated(code(task, slot)))
         if len(clashing) == 0:
             break
-        here, there = _disjoint(clashing, (clashing + step * stride) % count)
-        fits = ~(clashes(task[here], slot[there]) | clashes(task[there], slot[here]))
-        here, there = here[fits], there[fits]
-        slot[here], slot[there] = slot[there], slot[here]
+        one, other = _disjoint(clashing, (clashing + step * stride) % count)
+        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
+        one, other = one[fits], other[fits]
+        slot[one], slot[other] = slot[other], slot[one]
     for step in range(1, min(count, 64) if racks and request.rack is not None else 1):
         same_rack = request.beside_active(task, slot)
-        here = np.flatnonzero(same_rack)
-        if len(here) == 0:
+        one = np.flatnonzero(same_rack)
+        if len(one) == 0:
             break
-        here, there = _disjoint(here, (here + step * stride) % count)
-        before = 1 + same_rack[there].astype(np.int8)
-        after = request.beside_active(task[here], slot[there]).astype(np.int8)
-        after += request.beside_active(task[there], slot[here])
-        fits = ~(clashes(task[here], slot[there]) | clashes(task[there], slot[here]))
+        one, other = _disjoint(one, (one + step * stride) % count)
+        before = 1 + same_rack[other].astype(np.int8)
+        after = request.beside_active(task[one], slot[other]).astype(np.int8)
+        after += request.beside_active(task[other], slot[one])
+        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
         fits &= after < before
-        here, there = here[fits], there[fits]
-        slot[here], slot[there] = slot[there], slot[here]
+        one, other = one[fits], other[fits]
+        slot[one], slot[other] = slot[other], slot[one]
     clean = ~(clashes(task, slot) | _repeated(code(task, slot)))
     return joined(pairs, Pairs.of(task[clean], slot[clean]))
 
@@ -159,8 +159,8 @@ def _repeated(codes: Longs) -> BoolArray:
     return again
 
 
-def _disjoint(here: Longs, there: Longs) -> tuple[Longs, Longs]:
-    """The exchanges that share no slot with an earlier one."""
-    first = ~_repeated(np.column_stack((here, there)).ravel()).reshape(-1, 2)
+def _disjoint(one: Longs, other: Longs) -> tuple[Longs, Longs]:
+    """The exchanges that share no slot with an earlier exchange."""
+    first = ~_repeated(np.column_stack((one, other)).ravel()).reshape(-1, 2)
     alone = first.all(axis=1)
-    return here[alone], there[alone]
+    return one[alone], other[alone]

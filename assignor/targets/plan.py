@@ -1,8 +1,8 @@
 """The plan of a group: owners of actives, standbys, their cost, and warnings.
 
 A plan is a target; `muster.assignor.staging` decides how to reach it. Each step is optimal within
-the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17). How a step is
-made is chosen once (`muster.assignor.targets.strategies`).
+the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
+`muster.assignor.targets.strategies` chooses once how each step is made.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Planner:
         Args:
             tasks: tasks to place.
             home: int32[K], owners they may stay with.
-            room: int64[M], how many each member takes. Not used where topics restrict members:
-                there, balance follows from the restrictions.
+            room: int64[M], how many each member takes; not used where topics restrict members,
+                because the restrictions decide the balance there.
             before: int64[M], tasks each member has beside these.
 
         Returns:
@@ -95,10 +95,10 @@ class Planner:
         return self._strategies.within(Actives(tasks, home, before), room)
 
     def meanwhile(self, running: IntArray) -> IntArray:
-        """Owners of all tasks while stateful ones wait for copies; stateless ones fill up the load.
+        """Owners of all tasks while stateful ones wait for copies.
 
-        Stateless tasks follow the load that runs now (S2-F25), not the load once every copy is
-        caught up; until then their plan is set aside.
+        Stateless tasks balance the load that runs now (S2-F25), not the load once every copy is
+        caught up.
 
         Args:
             running: int32[T], owner of each stateful task now.

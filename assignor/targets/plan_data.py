@@ -1,4 +1,4 @@
-"""What a plan is made from, what strategies ask and answer, and the plan with its cost."""
+"""The inputs of a plan, what strategies are asked and answer, and the plan with its cost."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Inputs:
         home: int32[T], owners that tasks may stay with, `NO_MEMBER` = none.
         racks: None = all racks cost the same.
         bound: `subtopology.imbalance.max`, where it counts; None = it does not.
-        at_once: whether actives start at their destination, with state or without; else a warm
-            member runs them while a learner restores there.
+        at_once: whether actives start at their destination even without state; else a warm member
+            runs them while a learner restores there.
     """
 
     view: GroupView
@@ -211,11 +211,11 @@ class PlanCost(NamedTuple):
         placed = plan.active != NO_MEMBER
         inputs = racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]]
         across = np.where(placed, inputs, 0)
-        left = placed & (home != NO_MEMBER) & (home != plan.active)
+        moved = placed & (home != NO_MEMBER) & (home != plan.active)
         stateful = view.tasks.stateful
         for kind, prices in ((stateful, racks.stateful), (~stateful, STATELESS)):
             cost += prices.traffic * int(across[kind].sum())
-            cost += prices.overlap * int(np.count_nonzero(left[kind]))
+            cost += prices.overlap * int(np.count_nonzero(moved[kind]))
         return cost
 
     def least(self, plan: Plan, usable: BoolArray) -> int:
@@ -230,8 +230,8 @@ class PlanCost(NamedTuple):
             least = self.request.toll.least(need)
         if not plan.priced:
             return least
-        there = np.unique(view.rack[usable])
-        across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]
+        used_racks = np.unique(view.rack[usable])
+        across = racks.inputs.across[:, used_racks].min(axis=1)[racks.inputs.class_of]
         traffic = np.where(view.tasks.stateful, racks.stateful.traffic, STATELESS.traffic)
         traffic[plan.active == NO_MEMBER] = 0
         return least + int((across * traffic).sum())

@@ -1,13 +1,13 @@
 """Racks optimised with the counts of the previous placement, as KIP-924's utilities do (S1-20, 21).
 
 Every member keeps its number of stateful actives, stateless actives and standbys, every task its
-number of standbys (S4-21). Within these counts the placement is the cheapest (KIP-925). Copies that
-a member may no longer have (its topics changed, the task lost its state) are given up; such actives
-lose their owner, and no task is placed anew.
+number of standbys (S4-21). Within these counts the placement is the cheapest (KIP-925). A member
+gives up copies that it may no longer have (its topics changed, the task lost its state); an active
+that it gives up gets no new owner.
 
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
 (EX-R10): one key is part of the flow; with several keys, pairs of standbys are exchanged until no
-exchange is cheaper. That is a local optimum, and its lower bound is the flow that ignores tags.
+exchange is cheaper. That is a local optimum; the flow that ignores tags gives its lower bound.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def optimized(
 def _optimised_actives(
     view: GroupView, racks: Racks, active: IntArray, tasks: IntArray, prices: Prices
 ) -> tuple[IntArray, int]:
-    """Cheapest owners of the given tasks, counts per member kept; and their cost, the optimum."""
+    """Cheapest owners of the given tasks with the same counts per member, and their cost."""
     if len(tasks) == 0:
         return active, 0
     owner, cost = settled_by_cost(

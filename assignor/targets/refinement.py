@@ -1,15 +1,16 @@
 """Refinement of small plans: changes that make no figure worse and at least one better.
 
 The steps of a plan are optimal one after the other (`muster.assignor.targets.plan`), not together.
-Where every change can be tried, those are made that improve a figure and worsen none: largest minus
+Here every change is tried, and made if it improves a figure and worsens none: largest minus
 smallest load, actives moved, actives that start cold, copies restored from nothing, traffic. A
 change moves or exchanges actives or standbys, or moves a standby to a member from which another
-moves away. An active that goes to its standby leaves that place to its former owner, or to state.
+moves away. When an active goes to its standby, the standby goes to the former owner or to a member
+with state.
 
-Never given up: learners and existing standbys, each member's distance from its share of the actives
-and of the stateful ones, what tasks placed later need to make the sum fair, copies as even as
-before or within 1 by capacity, units spread where `balance_subtopology` is on (S4-25), tags as
-different as before (T-03).
+No change loses a learner or an existing standby, or takes members further from their shares of the
+actives and of the stateful ones, or makes it impossible that tasks placed later make the sum fair.
+Copies stay as even as before or within 1 by capacity, units stay spread where `balance_subtopology`
+is on (S4-25), and the tags of a task's copies stay as different as before (T-03).
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Refinement:
     def _optimal(self, plan: Plan) -> bool:
         """Whether only traffic and balance count, and both are optimal already.
 
-        So it is where no member has a task or state, no standbys are placed, and capacities are
-        equal: with unequal ones, one kind of task may even out what another leaves uneven.
+        True if no member has a task or state, no standbys are placed, and capacities are equal.
+        Unequal ones may be uneven for one kind of task, and another kind may make up for it.
         """
         copies = self._inputs.copies
         if len(plan.standby) or not copies.none or (self._inputs.racks and not plan.priced):
@@ -208,9 +209,9 @@ class _State:
         task, member = np.nonzero(self.standing)
         standby = self._standby_cost[task]
         gain = standby - standby[np.arange(len(task)), member][:, None]
-        there = gain[:, member]
+        exchange = gain[:, member]
         open_ = self._open(task)[:, member]
-        both = there + there.swapaxes(0, 1)
+        both = exchange + exchange.swapaxes(0, 1)
         one, other = np.nonzero(np.triu(_free(both) & open_ & open_.T))
         return [
             (
@@ -305,7 +306,7 @@ class _State:
         return int((below + np.maximum(number - -(-scaled_due // total_capacity), 0)).sum())
 
     def _lacking(self, number: Longs) -> int:
-        """Tasks that those placed later lack to bring every member to its share of the sum."""
+        """How many more tasks would have to come later to bring every member to its share."""
         later = len(self.owner) - len(self._placed)
         if later == 0:
             return 0

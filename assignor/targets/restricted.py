@@ -227,7 +227,7 @@ def _write_in_order(
 
 
 def _run_by_run(only: list[int], sizes: list[int], queues: list[IntArray]) -> IntArray:
-    """The same for tasks of units with one class each: slices of the queues, without sorting."""
+    """Owners of tasks of units with one class each: slices of the queues, without sorting."""
     runs, used = [], [0] * len(queues)
     for number, size in zip(only, sizes, strict=True):
         if number == NO_MEMBER:
@@ -322,8 +322,8 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     network.supply(groups, size)
     network.supply(sink, -total)
     g, c = np.nonzero(can)
-    kept = network.arcs(groups[g], classes[c], own[g, c], 0)
-    new = network.arcs(groups[g], classes[c], size[g], 1)
+    staying = network.arcs(groups[g], classes[c], own[g, c], 0)
+    moving = network.arcs(groups[g], classes[c], size[g], 1)
     max_load = np.where(takers.capacity > 0, (size[:, None] * can).sum(axis=0), 0)
     levels = -(-max_load // np.maximum(takers.members, 1))
     which = np.repeat(np.arange(len(levels)), levels)
@@ -336,5 +336,5 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     network.arcs(classes[which], sink, stays, price)
     network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
     flow, _ = network.solve()
-    shared_out[g, c] = flow[kept] + flow[new]
+    shared_out[g, c] = flow[staying] + flow[moving]
     return shared_out

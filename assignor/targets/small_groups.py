@@ -3,8 +3,8 @@
 For actives these count, in this order: the cost of racks and moves where racks count (S4-F04),
 tasks moved, starts without a warm copy, learners that would be lost, copies left unused (these two
 in reverse order if actives start at once), what standbys will read across racks, the better copy. A
-task whose owner is gone belongs to a member that is caught up: any other destination counts as a
-move, because the next generation will see it as one.
+task without an owner counts as moved if it does not go to a caught-up member although there is one:
+that member runs it meanwhile, so the next generation sees a move.
 
 For standbys: traffic, copies restored from nothing, standbys moved, the better copy, another rack
 than that of the active (S4-29).
@@ -143,10 +143,7 @@ class Exact:
         return least_reads
 
     def _dealt(self, tasks: IntArray) -> Longs:
-        """int64[K, M]: final tie-break, like dealing cards.
-
-        The last tasks of a member move, and neighbouring tasks go to different members.
-        """
+        """int64[K, M]: last tie-break. The last tasks move; neighbours go to different members."""
         usable = self._capacity > 0
         slot = np.cumsum(usable) - 1
         rank = (slot[None, :] - np.arange(len(tasks))[:, None]) % int(usable.sum())
@@ -159,7 +156,7 @@ class Exact:
         """How units are spread over members; None if there is one unit.
 
         Args:
-            tasks: what is placed.
+            tasks: the tasks to place.
             beside: int32[T], owners of copies that count as placed; None = none do.
         """
         unit, members = self._view.tasks.unit_of, len(self._capacity)

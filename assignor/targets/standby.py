@@ -4,8 +4,8 @@ Every stateful task needs `num.standby.replicas` copies on distinct members. An 
 worth more than a new one: present standbys first, then the former owner of a task that moves
 (S2-14), then other warm copies and learners.
 
-Tasks whose standbys can all stay are settled first. The others go through one minimum-cost flow
-with an arc per (task, member), or, where most choices are alike, are dealt out at the same cost.
+Tasks whose standbys can all stay keep them. One minimum-cost flow with an arc per (task, member)
+places the copies of the others; where most choices are alike, they are dealt out at the same cost.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def placed(
     keep = _uncontested(present, share, need)
     if request.toll is not None:
         keep[:] = False
-    kept = present.only(keep)
-    done = np.bincount(kept.task, minlength=len(need)) == need
+    staying = present.only(keep)
+    done = np.bincount(staying.task, minlength=len(need)) == need
     open_tasks = tasks[~done[tasks]]
     if len(open_tasks) == 0:
-        return PlacedStandbys(kept, short)
-    room = share - np.bincount(kept.member, minlength=len(share))
+        return PlacedStandbys(staying, short)
+    room = share - np.bincount(staying.member, minlength=len(share))
     arcs = len(open_tasks) * np.count_nonzero(room > 0)
     if arcs > MAX_ARCS and request.toll is not None:
         placed_by_class = by_classes(view, request, need, present, room)
@@ -99,13 +99,13 @@ def placed(
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
         new_pairs, missing = dealt_out(view, request, existing, open_tasks, need, room)
         if missing == 0 or arcs > MAX_ARCS:
-            return PlacedStandbys(joined(kept, new_pairs), short + missing)
+            return PlacedStandbys(joined(staying, new_pairs), short + missing)
     new_pairs, missing = _flow(view, request, existing, open_tasks, need, room)
     if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:
-        kept = no_pairs()  # an uneven placement is better than a missing copy
+        staying = no_pairs()  # an uneven placement is better than a missing copy
         existing = _candidates(view, copies, request, tasks)
         new_pairs, missing = _flow(view, request, existing, tasks, need, share, overfull=True)
-    pairs = joined(kept, new_pairs)
+    pairs = joined(staying, new_pairs)
     return PlacedStandbys(pairs, short + missing, request.cost(view, pairs))
 
 
@@ -119,7 +119,7 @@ def _takes(view: GroupView, request: StandbyRequest, tasks: IntArray) -> Counts:
 
 
 def _mostly_alike(request: StandbyRequest, need: Counts, room: Counts) -> bool:
-    """Whether dealing is as good as a flow: all members are alike, and clashes are rare."""
+    """Whether dealing out is as good as a flow: all members are alike, and clashes are rare."""
     rare = bool(8 * need.max() <= np.count_nonzero(room > 0))
     return rare and request.toll is None and request.may is None
 

@@ -1,7 +1,7 @@
-"""The strategies of a plan, chosen once from its inputs; nothing else asks which one applies.
+"""The strategies of a plan, chosen once from its inputs; no other module decides which applies.
 
-Strategies stand in order and the first that answers wins: one answers None where the tasks at hand
-are not its own, or where it finds nothing. The last of each list always answers.
+The planner asks strategies in order and takes the first answer. A strategy answers None for tasks
+that it does not handle, or when it finds no placement. The last of each list always answers.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Strategies(NamedTuple):
         actives: place actives with balanced counts.
         within: places actives so that each member takes a given number (int64[M]).
         standbys: place standbys.
-        weight: what balances by weight; None = all tasks weigh alike.
-        exact: what solves small groups; None = it would not pay, or the group is not small.
+        weight: balances by weight; None = all tasks weigh alike.
+        exact: solves small groups; None = it would not pay, or the group is not small.
         refinement: improves what the others have placed; None = off.
         by_kind: whether stateful and stateless actives are always placed apart.
     """
@@ -88,12 +88,11 @@ def chosen(inputs: Inputs) -> Strategies:
 
 
 def _exact_pays(inputs: Inputs) -> bool:
-    """Whether the methods for large groups might be worse than the exact one for this small group.
+    """Whether the exact method may do better in this small group than those for large groups.
 
-    They are exact too, and faster, for members of equal capacity when none has a task or state, no
-    standbys are wanted and `subtopology.imbalance.max` is off: counts are plain, and racks, if they
-    count, are one flow where all tasks are of one kind. They are not for a plan that starts at once
-    with racks, because its counts may ignore racks.
+    Those are exact too, and faster, where members have equal capacity, no member has a task or
+    state, no standbys are wanted and `subtopology.imbalance.max` is off. With racks, they also need
+    tasks of one kind and a plan that uses learners: other plans may fix counts without racks.
     """
     view, capacity, stateful = inputs.view, inputs.capacity, inputs.view.tasks.stateful
     return bool(

@@ -4,7 +4,7 @@ Members with the same values of the configured keys form a *zone*. For each furt
 use the zones that share no value with one of its copies, its active included. A key with no more
 values than the task has copies no longer counts (T-02). Zones are filled evenly by capacity, with
 as few copies changing zone as that allows, and `muster.assignor.targets.standby` places the copies
-within a zone. Copies without a zone go wherever there is room.
+within a zone. Copies without a zone go to any member with room.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def tagged_standbys(view: GroupView, copies: Copies, request: StandbyRequest) ->
     warning = _missing_tag(view)
     if per_task <= 0 or len(request.tasks) == 0:
         return PlacedStandbys(pairs_placed, short, warning=warning)
-    need, left = _zones_of_copies(view, zones, request, per_task)
+    need, unplaced = _zones_of_copies(view, zones, request, per_task)
     for zone in range(len(zones.value)):
         part = request.within(zones.of == zone)
         pairs, missing, *_ = placed(view, copies, part, need[:, zone])
         pairs_placed = joined(pairs_placed, pairs)
-        left += _unplaced(need[:, zone], pairs) if missing else 0
-    if left.any():
-        pairs, missing, *_ = placed(view, copies, request.beside(pairs_placed), left)
+        unplaced += _unplaced(need[:, zone], pairs) if missing else 0
+    if unplaced.any():
+        pairs, missing, *_ = placed(view, copies, request.beside(pairs_placed), unplaced)
         pairs_placed, short = joined(pairs_placed, pairs), short + missing
     bound = 0 if request.toll is None else request.toll.least(need.sum(axis=1))
     return PlacedStandbys(pairs_placed, short, bound, warning)
@@ -105,7 +105,7 @@ def _zones_of_copies(
         np.int64
     )
     need = np.zeros((len(view.tasks), zone_count), dtype=np.int64)
-    left = np.zeros(len(view.tasks), dtype=np.int64)
+    zoneless = np.zeros(len(view.tasks), dtype=np.int64)
     filled = held(zones.of[request.target[request.tasks]], zone_count)
     used = zones.of[request.target[request.tasks]][:, None]
     present = _present_zones(view, zones, request, zone_count)
@@ -116,11 +116,11 @@ def _zones_of_copies(
         chosen = _fill(of.ravel().astype(np.int32), allowed, present, capacity, filled)
         has_zone = chosen != NO_MEMBER
         need[request.tasks[has_zone], chosen[has_zone]] += 1
-        left[request.tasks[~has_zone]] += 1
+        zoneless[request.tasks[~has_zone]] += 1
         filled += held(chosen, zone_count)
         present[np.flatnonzero(has_zone), chosen[has_zone]] = False
         used = np.concatenate((used, chosen[:, None]), axis=1)
-    return need, left
+    return need, zoneless
 
 
 def _present_zones(

@@ -1,17 +1,17 @@
 """Balance where tasks differ in weight: the load is weight by capacity, not a count.
 
 The fewest moves are hard to compute here, so tasks move one by one, preferably few and heavy ones.
-Owners stay; tasks without one go, heaviest first, where the load ends lowest. If two loads then
-differ by more than the tolerance, members too far below their due are filled, then members too far
-above are relieved, by the largest task that leaves giver and taker within bounds.
+Owners stay. Tasks without an owner go, heaviest first, where the load ends lowest. If two loads
+then differ by more than the tolerance, members too far below their due get tasks, then members too
+far above give some: each time the largest task that leaves giver and taker within bounds.
 
 The tolerance is the largest of: the weight of an average task; the heaviest task or a tenth of the
 due, whichever is less; twice `stream.imbalance.percentage` of the due (S2-28, S2-29). A member
-without any task is not tolerated where another can spare one (EX-H10). Each move leaves the taker
-below where the giver was, so the search ends, and a balanced group is left alone (S2-F21).
+without any task gets one if another can spare it (EX-H10). Each move leaves the taker's load below
+the giver's old load, so the search ends, and a balanced group is left alone (S2-F21).
 
 Where tasks wait for learners, the next generation may find any part of this plan done. So a member
-that gets such a task gives none, and one that gives such a task gets none.
+that gets such a task gives none, and a member that gives one gets none.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class _Search:
         return level
 
     def _helps(self, place: int, destination: int) -> bool:
-        """Whether the taker ends below where the giver was; the giver then ends lower, too."""
+        """Whether the taker's load after the move is below the giver's load before it."""
         if not (self._weight[place] and self._takes[destination]):
             return False
         if self._restricted and not self._may[destination, self._unit[place]]:
@@ -167,7 +167,7 @@ class _Search:
     # ------------------------------------------------------------ before levelling
 
     def continue_learning(self, learner: Pairs) -> None:
-        """Continue begun moves while they help; place unowned tasks while there is room."""
+        """Continue begun moves that help; give unowned tasks to their learners with room."""
         index_of = {task: place for place, task in enumerate(self._task.tolist())}
         pairs = zip(learner.task.tolist(), learner.member.tolist(), strict=True)
         learners = [
@@ -214,7 +214,7 @@ class _Search:
     # ------------------------------------------------------------ levelling
 
     def level(self) -> bool:
-        """Move tasks until the rest is within the tolerance; True if anything moved."""
+        """Move tasks until loads are within the tolerance; True if any task moved."""
         self._sum_up()
         stuck = ~self._usable
         filled: set[int] = set()
@@ -282,9 +282,9 @@ class _Search:
         return self._heaviest_of(limits)
 
     def _completing(self, level: Floats, filled: set[int], full: int, due: float) -> Gift | None:
-        """A task that brings giver and taker closer to their due, for a member that got some.
+        """A task that brings giver and taker closer to their due, for a member that got tasks.
 
-        It must make up for half of what the taker lacks: a smaller gain is not worth a move.
+        It must be at least half of what the taker lacks: a smaller gain is not worth a move.
         """
         above = (level - due) * self._size
         for member in sorted(filled):

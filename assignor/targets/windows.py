@@ -2,7 +2,7 @@
 
 The load of a subtopology on a member is its number of actives by capacity, capacities in lowest
 terms. The largest and the smallest load may differ by the bound: for each subtopology, present
-owners decide the range, so a group within its bound is left alone; of equals the most central.
+owners decide the range, so a group within its bound is left alone; the most central of equals wins.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MAX_RANGES = 48
 
 
 def bound_of(view: GroupView) -> tuple[int | None, str]:
-    """The bound of a view, None where none applies; and a warning if that is not intended.
+    """The bound of a view, None where no bound applies; and a warning if that is not intended.
 
-    None applies where tasks differ in weight; `muster config set` has reported that.
+    Where tasks differ in weight no bound applies; `muster config set` has reported that.
     """
     bound = view.settings.subtopology_imbalance_max
     if bound is None or not view.tasks.weigh_alike:
@@ -46,7 +46,7 @@ def windows(
 
     Args:
         view: the group.
-        task: int32[K], tasks that are placed.
+        task: int32[K], tasks to place.
         home: int32[K], owners they may stay with.
         capacity: int64[M], 0 = takes nothing.
         bound: largest difference of two loads, at least 1.
