@@ -4,10 +4,10 @@ A task whose owner is within its share stays; a member above its share gives up 
 the surplus and the tasks without an owner are dealt to members below their shares. No other
 placement with these shares moves fewer tasks.
 
-Which tasks a member gives up, and which member with room gets which task, is free. The choice
-spreads each unit over the members: by rules where many tasks move, exchange by exchange where few
-do. Only tasks of members above their share are sorted, so the cost is proportional to the change,
-plus a few passes over plain arrays.
+This leaves open which tasks a member gives up, and which member with room gets which task. The
+choice spreads each unit over the members: by rules where many tasks move, exchange by exchange
+where few do. Only tasks of members above their share are sorted, so the cost is proportional to the
+change, plus a few passes over plain arrays.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ def by_turns(group: IntArray, unit: IntArray | Longs, turn: Longs) -> Longs:
         group: int[K], ascending; each group keeps some of its tasks.
         unit: int32[K], ascending within a group.
         turn: int64[K], the same within a group: the unit (modulo their number) that loses a task
-            first among tasks kept equally long. It differs between groups, so that they do not all
-            give up the same unit.
+            first. It differs between groups, so that they do not all give up the same unit.
     """
     index = np.arange(len(group))
     begins = np.append(True, (np.diff(group) != 0) | (np.diff(unit) != 0))
@@ -145,9 +144,9 @@ def swapped(
         pairs = np.repeat(kinds, len(takers)), np.tile(takers, len(kinds))
         fits = may(pairs[0].astype(np.int32), pairs[1]).reshape(fits.shape)
     for _ in range(MAX_SWAPS):
-        here = count[kind, slot]  # of its unit where each is
-        there = count[kind[:, None], slot[None, :]]  # of its unit where each other is
-        gain = here[:, None] + here[None, :] - there - there.T - 2
+        own = count[kind, slot]  # tasks of a task's unit on its own member
+        other = count[kind[:, None], slot[None, :]]  # and on each other task's member
+        gain = own[:, None] + own[None, :] - other - other.T - 2
         gain[(kind[:, None] == kind) | (slot[:, None] == slot)] = 0
         if may is not None:
             allowed = fits[kind[:, None], slot[None, :]]

@@ -4,7 +4,7 @@
 
 A task sends one unit of flow per copy it needs; an arc carries one, so copies of a task land on
 distinct members. Where copies must differ in a tag, each value is a gate that lets one copy
-through; a task with fewer values than copies may pass that many more.
+through; a task with fewer values than copies may repeat a value for the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Minimum-cost flow, for placements that arithmetic alone cannot decide.
 
-A thin, deterministic wrapper of OR-tools: arcs are added in bulk, the answer is the flow of every
-arc. Costs are whole numbers, so that optima are exact and proven.
+A thin, deterministic wrapper of OR-tools: callers add arcs in bulk and get the flow of every arc.
+Costs are whole numbers, so that optima are exact and proven.
 """
 
 from __future__ import annotations

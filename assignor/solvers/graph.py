@@ -1,8 +1,8 @@
 """A flow network given edge by edge, as KIP-925 describes it: checked, then solved.
 
 It is for plug-ins that have their own network. Edges carry an initial flow, which says how much
-goes from source to sink; the answer carries as much at the least cost. Of equally cheap answers it
-is the one over the lowest edges (by tail, then head), whatever order they were added in.
+goes from source to sink; the answer carries as much at the least cost. Of equally cheap answers,
+the one over the lowest edges (by tail, then head) wins, whatever order they were added in.
 """
 
 from __future__ import annotations

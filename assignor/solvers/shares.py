@@ -6,9 +6,8 @@ A member that rounds up gets an *extra*.
 
 Kinds of tasks (stateful, stateless, standbys) are shared out one after the other, each fair by
 itself and in the sum so far: extras go first to members that would otherwise fall below their share
-of the sum, last to those that would exceed it. Of a kind that is followed by others, so many extras
-go to members that the later tasks could not raise to their share of the sum that these can raise
-the rest (`left_to_others`).
+of the sum, last to those that would exceed it. If later tasks are too few to raise all members to
+their share of the sum, the present kind gives the missing extras (`left_to_others`).
 
 This module knows counts only: no tasks, no owners.
 """
@@ -100,9 +99,9 @@ class Together(NamedTuple):
 def left_to_others(total: int, capacity: Counts, later: int) -> Together | None:
     """Members that must leave extras to others, so that the sum can be fair once all are placed.
 
-    Tasks that are placed later raise members that are below their share of the sum. Where they are
-    too few to raise all of these, some must get an extra now, which the other members leave to
-    them. There always is such a choice: the exact dues, not rounded, are one.
+    Tasks that are placed later raise members that are below their share of the sum. If they are too
+    few to raise all of these, some must get an extra now, and the other members leave it to them.
+    Such a choice always exists.
 
     Args:
         total: tasks of the kind to share out now.
@@ -181,15 +180,15 @@ def bounded_shares(
     """
     share = np.zeros(len(capacity), dtype=np.int64)
     unbounded = capacity > 0
-    left = min(total, int(most[unbounded].sum()))
-    while left:
+    unshared = min(total, int(most[unbounded].sum()))
+    while unshared:
         part = np.where(unbounded, capacity, 0)
-        share_now = shares(left, part, held - share, before + share)
+        share_now = shares(unshared, part, held - share, before + share)
         full = unbounded & (share_now >= most)
         if not (share_now > most).any():
             return share + share_now
         share[full] = most[full]
-        left -= int(most[full].sum())
+        unshared -= int(most[full].sum())
         unbounded &= ~full
     return share
 
@@ -197,7 +196,7 @@ def bounded_shares(
 def undecided(
     share: Counts, capacity: Counts, beside: Counts
 ) -> tuple[Counts, NDArray[np.int32], Counts]:
-    """Take back the extras that another member could have got as well.
+    """Take back the extras that another member could get instead.
 
     Two members of equal capacity can exchange their counts if one is to end with one task more
     than the other, of this kind and in total. They form a pool, in which either gets the task.
@@ -224,20 +223,22 @@ def undecided(
     return base, pool, np.array(pools, dtype=np.int64)
 
 
-def filled_shares(total: int, capacity: Counts, held: Counts, here: Counts | None = None) -> Counts:
+def filled_shares(
+    total: int, capacity: Counts, held: Counts, present: Counts | None = None
+) -> Counts:
     """Shares where no member gives tasks up: as even as that allows.
 
     Args:
         total: tasks to share out, at least `held` of them.
         capacity: int64[M], 0 = takes nothing.
         held: int64[M], tasks that stay.
-        here: int64[M], all tasks each member holds, which stay where they can; None = `held`.
+        present: int64[M], all tasks each member holds, which stay if they can; None = `held`.
     """
     share = np.zeros(len(capacity), dtype=np.int64)
-    here = held if here is None else here
+    present = held if present is None else present
     can_gain = capacity > 0
     while can_gain.any():
-        share_now = shares(total - int(share.sum()), np.where(can_gain, capacity, 0), here)
+        share_now = shares(total - int(share.sum()), np.where(can_gain, capacity, 0), present)
         full = can_gain & (held > share_now)
         if not full.any():
             return share + share_now
@@ -309,7 +310,7 @@ def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Coun
 def _between(
     total: int, held: Counts, low: Counts, high: Counts, due: NDArray[np.float64]
 ) -> Counts:
-    """Present counts cut to bounds, then changed by proportion to the due until the total fits."""
+    """Present counts cut to bounds, then changed in proportion to the due until the total fits."""
     floor = np.clip(np.floor(due + 1e-9).astype(np.int64), low, high)
     share = np.clip(held, low, high)
     missing = total - int(share.sum())

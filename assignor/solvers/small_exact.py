@@ -1,10 +1,10 @@
 """Small problems, exactly: the cheapest balanced placement, and of several the most even one.
 
 Where capacities differ or tasks do not divide, balance does not fix how many tasks each member
-holds. For large groups rules of thumb do (`muster.assignor.solvers.shares`). Here *boxes*, which
-say how few and how many tasks each member may hold, together contain all placements whose loads are
-exact shares rounded down or up. Within a box one minimum-cost flow with an arc per (task, member)
-finds the cheapest placement; its cost is several figures in order of weight, folded into one.
+holds. In large groups rules of thumb do (`muster.assignor.solvers.shares`). Here, several *boxes*
+each say how few and how many tasks a member may hold; together they contain all placements whose
+loads are exact shares rounded down or up. Within a box one minimum-cost flow
+(`muster.assignor.solvers.cheapest_in_box`) finds the cheapest placement.
 """
 
 from __future__ import annotations
@@ -178,12 +178,12 @@ def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
 
 
 def _of_equals(total: int, members: int) -> list[tuple[Fraction, Fraction]]:
-    """The same for members of equal capacity: whole numbers."""
+    """`_ranges` for members of equal capacity: whole numbers."""
     return [(Fraction(total // members), Fraction(-(-total // members)))]
 
 
 def least_uneven_shares(total: int, capacity: Counts, held: Counts) -> Counts:
-    """One set of counts from the first of these boxes: the emptiest members take the remainder."""
+    """Counts from the first box of `least_uneven`: the emptiest members take the remainder."""
     box = least_uneven(total, capacity, held)[0]
     share, room = box.low.copy(), box.high - box.low
     over = total - int(share.sum())

@@ -8,7 +8,7 @@ a *zone* (a rack, and what they may take). The network is
     task with known copies ──────► member ─► sink    going where a copy is
 
 so its size follows the numbers of owners, classes and zones, not tasks x members. A member's share
-is the capacity of its arc to the sink. The extra task some members get is an arc through one shared
+is the capacity of its arc to the sink. Some members get one more task, by an arc through one shared
 node, so the choice of these members is part of the optimum (KIP-925 fixes it beforehand, S4-28).
 """
 
@@ -89,8 +89,8 @@ def place(
         freight: the tasks.
         room: the members' shares.
         limit: int64[U, M], most tasks of each unit (`Freight.unit`) on each member; None = any.
-        window: tasks of each unit each member should have; as few as possible are outside, at any
-            cost. None = any number.
+        window: how many tasks of each unit a member should have. As few as possible are outside,
+            whatever that costs. None = any number.
 
     Returns:
         int32[K] the owners, and the cost in tolls and moves: the proven optimum.
@@ -234,8 +234,8 @@ class _Graph:
 def cost(freight: Freight, owner: IntArray) -> int:
     """Tolls and moves of a placement of the freight."""
     tolls = int(freight.toll[freight.kind, freight.zone[owner]].sum())
-    left = np.count_nonzero((freight.home != NO_MEMBER) & (freight.home != owner))
-    return tolls + freight.leaving * int(left)
+    moved = np.count_nonzero((freight.home != NO_MEMBER) & (freight.home != owner))
+    return tolls + freight.leaving * int(moved)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +297,7 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
 
 
 def _lowest_first(freight: Freight, room: Room, entered: Counts) -> None:
-    """Of members that differ in their id alone, give the lowest most; in place."""
+    """Of members that differ in their id alone, give the lowest id the most tasks; in place."""
     known = np.zeros(len(entered), dtype=np.bool_)
     known[freight.home[freight.home != NO_MEMBER]] = True
     known[freight.member] = True
