@@ -187,7 +187,7 @@ class TaskAssignor(ABC):
     def on_assignment_computed(  # noqa: B027  # optional in the KIP
         self, assignment: TaskAssignment | None, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """Called after every assignment, also an invalid one; None if it was no TaskAssignment."""
+        """Called after every assignment, also an invalid one; None = it was no TaskAssignment."""
 
 
 class Adapted:
@@ -207,8 +207,8 @@ class Adapted:
 
         Raises:
             TaskAssignmentException: the plug-in cannot decide now; ask again.
-            InvalidPlacement: the answer breaks the KIP's rules; `on_assignment_computed` has
-                got the error.
+            InvalidPlacement: the answer breaks the KIP's rules; `on_assignment_computed` got the
+                error.
             AssignorError: the answer is no TaskAssignment.
         """
         state = ApplicationState(view)
@@ -300,7 +300,7 @@ def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
 def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:
     """The placement for a plug-in that cannot decide: nothing changes, ask again at once (S1-F09).
 
-    The running job asks again by itself (the error is retriable); this is for the command line.
+    It is for the command line; the coordinator asks again by itself (the error is retriable).
     """
     return Placement(
         active=view.active,

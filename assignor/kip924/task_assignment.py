@@ -1,9 +1,9 @@
 """KIP-924's TaskAssignmentUtils: helpers for plug-ins (S1-19..22, S1-F10).
 
-As in the KIP, functions that improve an assignment change the objects they are given and return
-the same mapping. Where tags are configured, optimise actives before placing standbys (S1-F11).
-Costs are those given, else the configured ones, else high-availability's own; Kafka's utilities
-skip the work when no cost is configured.
+As in the KIP, functions that improve an assignment change the objects in the mapping that they get,
+and return that mapping. Where tags are configured, optimise actives before placing standbys
+(S1-F11). Costs are overrides, else the configured ones, else high-availability's own; Kafka's
+utilities do nothing when no cost is configured.
 """
 
 from __future__ import annotations

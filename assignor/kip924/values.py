@@ -1,7 +1,7 @@
 """The values of KIP-924: what a plug-in reads about a group, and what it answers.
 
-What it reads is frozen; its answer it may change (S1-09). A warm-up is a standby plus a follow-up
-deadline, as in Kafka. Users import all this from `muster.assignor.api`.
+A plug-in cannot change what it reads, and may change its answer (S1-09). A warm-up is a standby
+plus a follow-up deadline, as in Kafka. Users import all this from `muster.assignor.api`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from muster.protocol.ids import Task
 from muster.protocol.settings import Settings
 
 LATEST_OFFSET = -2
-"""Lag of a task the member runs as active now (S1-F04)."""
+"""Lag of a task that the member runs as active now (S1-F04)."""
 
 
 class TaskAssignmentException(AssignorError):
@@ -179,8 +179,8 @@ class KafkaStreamsAssignment:
     Attributes:
         process_id: member id.
         tasks: what it gets, by task: a task has one role on a member.
-        followup_rebalance_deadline: when the plug-in is asked again, in time of the group's clock;
-            not before this assignment has been carried out, and erased by any other placement
+        followup_rebalance_deadline: when the plug-in is asked again, in time of the group's clock,
+            but not before members have carried this assignment out. Any other placement erases it
             (S1-13, S1-F06). None = not needed.
     """
 
