@@ -184,31 +184,18 @@ def forget(draft: Draft, slot: int) -> None:
 
 def caught_up(draft: Draft) -> Codes:
     """Copies that have caught up: reported ready, or with a lag that is small enough."""
-    lag_limit = draft.settings.acceptable_recovery_lag
-    is_small = believed(draft) & (draft.owned.lags.offsets <= lag_limit)
-    behind = draft.owned.lags.pair[
-        draft.owned.lags.offsets > lag_limit
-    ]  # reported after the copy was ready
-    return union(
-        np.setdiff1d(draft.owned.ready, behind, assume_unique=True),
-        draft.owned.lags.pair[is_small],
-    )
+    pairs = union(draft.owned.ready, draft.owned.lags.pair)
+    caught_up_pairs: Codes = pairs[_are_caught_up(draft, pairs)]
+    return caught_up_pairs
 
 
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
-    lags = draft.owned.lags
-    is_recent = (
-        draft.sessions.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
-    )
-    is_believed: BoolArray = is_recent
-    if not is_recent.all():
-        is_believed = is_recent | np.isin(lags.pair, _copies(draft), assume_unique=True)
-    return is_believed
+    return _lags_of(draft, draft.owned.lags.pair)[1]
 
 
 def _are_caught_up(draft: Draft, pairs: Codes) -> BoolArray:
-    """bool[K]: which of these pairs are among `caught_up`, for few of them."""
+    """bool[K]: which of these pairs have caught up; a lag above the limit is newer than "ready"."""
     offsets, is_believed = _lags_of(draft, pairs)
     lag_limit = draft.settings.acceptable_recovery_lag
     is_ready = contains(draft.owned.ready, pairs) & (offsets <= lag_limit)
