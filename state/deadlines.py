@@ -51,7 +51,7 @@ PAUSES = 12
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
 QUIET_MS = 600_000
-"""A group whose members all go on as agreed gets a tick so often."""
+"""The longest time without a tick in a group whose members all write the expected heartbeats."""
 LONG_AGO = 0
 """A wake-up time that has passed, so that another one is published."""
 
@@ -286,17 +286,16 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     published_ms = sessions.wake_ms
     new_mark = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
     mark_suffices = new_mark == sessions.published_mark or not _would_prove(draft, new_mark)
-    agreement = None if wanted_ms is None else _agreement(draft, wanted_ms)
     if sessions.agreement is not None:
-        time_suffices = _may_go_on_waiting(draft, agreement)
+        time_suffices = _may_go_on_waiting(draft, wanted_ms)
     elif published_ms is None or wanted_ms is None:
         time_suffices = wanted_ms == published_ms
     else:
         time_suffices = wanted_ms == published_ms or sessions.clock_ms < published_ms <= wanted_ms
     if mark_suffices and time_suffices:
         return []
-    if not sessions.is_listened_to(draft.settings.session_timeout_ms):
-        agreement = None
+    is_listened_to = sessions.is_listened_to(draft.settings.session_timeout_ms)
+    agreement = _agreement(draft, wanted_ms) if is_listened_to else None
     sessions.wake_ms = wanted_ms
     sessions.agreement = agreement
     sessions.published_mark = new_mark
@@ -313,7 +312,7 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     ]
 
 
-def _agreement(draft: Draft, wanted_ms: int) -> Agreement | None:
+def _agreement(draft: Draft, wanted_ms: int | None) -> Agreement | None:
     """The heartbeats with which the group needs no tick at `wanted_ms`; None = it needs one.
 
     Only where each member heartbeats apart, its newest heartbeat was right, and the coordinator
@@ -321,7 +320,7 @@ def _agreement(draft: Draft, wanted_ms: int) -> Agreement | None:
     """
     sessions, roster = draft.sessions, draft.roster
     flags = sessions.flags[sessions.timeout_ms > 0]
-    if not roster or (flags != np.uint16(APART | OFFERED | AGREED)).any():
+    if wanted_ms is None or not roster or (flags != np.uint16(APART | OFFERED | AGREED)).any():
         return None
     if sessions.response_due.any():
         return None
@@ -335,9 +334,9 @@ def _agreement(draft: Draft, wanted_ms: int) -> Agreement | None:
     return Agreement(until_ms, step_of(draft.settings), len(members), expected)
 
 
-def _may_go_on_waiting(draft: Draft, agreement: Agreement | None) -> bool:
+def _may_go_on_waiting(draft: Draft, wanted_ms: int | None) -> bool:
     """Whether the published agreement is still true."""
-    published = draft.sessions.agreement
+    published, agreement = draft.sessions.agreement, _agreement(draft, wanted_ms)
     return (
         published is not None
         and agreement is not None
