@@ -93,7 +93,7 @@ def whole(group: Group) -> tuple[Any, ...]:
 def living(group: Group) -> tuple[Any, ...]:
     """What of a group may still be read.
 
-    Nobody asks when a slot was heard that is free now, nor when a wait ended that is over.
+    No step reads when a free slot was last heard, or when a finished wait ended.
     """
     record, soft, rest = whole(group)
     soft.last_ms = np.where(soft.timeout_ms > 0, soft.last_ms, 0)
@@ -199,7 +199,7 @@ class Coordinators:
             group: number of the group before the event.
             event: number of the event.
             epoch: of the coordinator.
-            published: newest snapshot of the group; 0 = nobody reads snapshots any more.
+            published: newest snapshot of the group; 0 = no coordinator reads snapshots any more.
             obeys: whether the coordinator obeys ticks of a later one.
 
         Returns:

@@ -73,9 +73,9 @@ class Blocks(System):
             for (what, then), is_local, may_wait in node.nexts:
                 if not is_local:
                     (faults if may_wait else calm).append((_told((*node.said, what)), then))
-        by_itself = [self._judged(world, *step) for step in self._of_nobody(world)]
+        by_itself = [self._judged(world, *step) for step in self._of_no_member(world)]
         calm += by_itself
-        faults += [self._judged(world, *step) for step in self._faults_of_nobody(world)]
+        faults += [self._judged(world, *step) for step in self._faults_of_no_member(world)]
         for place, _ in enumerate(world.processes):
             faults += [self._judged(world, *step) for step in self._deaths(world, place)]
         calm += self._time(world, chains, waits=bool(by_itself))

@@ -100,7 +100,7 @@ def test_a_batch_does_the_same_without_its_silent_event(name: str) -> None:
 
 
 def _read(values: Values, batch: Batch) -> tuple[int, ...]:
-    """The group after a batch, and its records without snapshots, which nobody reads here."""
+    """The group after a batch, and its records without snapshots, which no step reads here."""
     records = (n for n in batch.records if not isinstance(values[n], GroupSnapshot))
     return (batch.group, *records)
 

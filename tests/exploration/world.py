@@ -146,7 +146,7 @@ class System(Laws):
         for place, coordinator in enumerate(world.running):
             if not is_frozen(place, coordinator):
                 yield from self._of_coordinator(world, place)
-        yield from self._of_nobody(world)
+        yield from self._of_no_member(world)
 
     def _stores(self, world: World, place: int) -> Iterator[Step]:
         """Kafka stores the oldest event that a process has sent."""
@@ -163,7 +163,7 @@ class System(Laws):
         elif place and not is_frozen(place, coordinator):  # it has read the later claim
             yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
 
-    def _of_nobody(self, world: World) -> Iterator[Step]:
+    def _of_no_member(self, world: World) -> Iterator[Step]:
         """What happens by itself: Kafka stores a send again, clocks write."""
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
@@ -315,7 +315,7 @@ class System(Laws):
             yield from self._deaths(world, place)
             yield from self._process_faults(world, place, process)
         yield from self._coordinator_faults(world)
-        yield from self._faults_of_nobody(world)
+        yield from self._faults_of_no_member(world)
 
     def _deaths(self, world: World, place: int) -> Iterator[Step]:
         """A process dies."""
@@ -324,7 +324,7 @@ class System(Laws):
             less = world._replace(processes=rest, budget=world.budget.less("crash"))
             yield f"{world.processes[place].name} dies", less
 
-    def _faults_of_nobody(self, world: World) -> Iterator[Step]:
+    def _faults_of_no_member(self, world: World) -> Iterator[Step]:
         """Faults that are not those of a process or a coordinator that runs."""
         budget = world.budget
         if budget.start:
