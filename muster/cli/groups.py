@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
-    shown = [Shown(s, _heard(settings, prefix, s, args), seen_ms) for s in snapshots]
+    shown = [Shown(s, _heard(settings, prefix, s, args, now_ms), seen_ms) for s in snapshots]
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
@@ -122,11 +122,15 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
 
 
 def _heard(
-    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot, args: argparse.Namespace
+    settings: ClientSettings,
+    prefix: str,
+    snapshot: GroupSnapshot,
+    args: argparse.Namespace,
+    now_ms: int,
 ) -> dict[str, int]:
     """Last heartbeats by member id; read only if shown, because that reads a busy topic's tail."""
     if args.action == "describe" and (args.members or args.format == "json"):
-        return last_heartbeats(settings, prefix, snapshot)
+        return last_heartbeats(settings, prefix, snapshot, now_ms)
     return {}
 
 

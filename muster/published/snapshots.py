@@ -2,13 +2,14 @@
 
 The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
 contain heartbeats, because there are millions of them; each member's newest one is read from the
-tail of ``<prefix>.membership``.
+tails of ``<prefix>.membership`` and, for members that heartbeat apart, ``<prefix>.heartbeats``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from muster.errors import NotFound
+from muster.kafka.access import NoTopics
 from muster.kafka.compacted import joined
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
@@ -23,6 +25,7 @@ from muster.output import ago
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report
+from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
@@ -139,9 +142,16 @@ def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
 
 
 def last_heartbeats(
-    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot
+    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot, now_ms: int
 ) -> dict[str, int]:
-    """When each member last wrote (broker time, epoch ms); absent = not within a session."""
+    """When each member last wrote (broker time, epoch ms); absent = not within a session.
+
+    Args:
+        settings: how to reach Kafka.
+        prefix: of the topics.
+        snapshot: of the group.
+        now_ms: the time here, epoch ms.
+    """
     longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
     heard: dict[str, int] = {}
@@ -155,7 +165,26 @@ def last_heartbeats(
             continue  # the coordinator makes it a dead letter
         if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
             heard[event.member] = max(row.at_ms, heard.get(event.member, 0))
+    if snapshot.apart:
+        # Nothing else is written of a quiet group, so its newest record may be days old. Twice the
+        # session, because the clocks of this machine and of the broker may differ.
+        apart = _written_apart(settings, prefix, snapshot.group, now_ms - 2 * longest_ms)
+        for member, at_ms in apart:
+            heard[member] = max(at_ms, heard.get(member, 0))
     return heard
+
+
+def _written_apart(
+    settings: ClientSettings, prefix: str, group: GroupId, since_ms: int
+) -> Iterator[tuple[str, int]]:
+    """Member and broker time of each heartbeat of a group on the topic of heartbeats."""
+    topic = topic_name(TopicKind.HEARTBEATS, prefix)
+    rows: list[Row] = []
+    with suppress(NoTopics):  # deleted since: then no member can write to it
+        rows += read(settings, topic, key=key_of(group), since_ms=since_ms)
+    columns = heartbeats([row.value for row in rows])
+    for position, member in zip(columns.position.tolist(), columns.members, strict=True):
+        yield member, rows[position].at_ms
 
 
 @dataclass(frozen=True)

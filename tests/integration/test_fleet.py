@@ -5,6 +5,7 @@ Every fleet ends with the check that no task ever had two owners.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -76,11 +77,12 @@ def test_join_leave_crash_and_rejoin(fleet: NewFleet) -> None:
 
 
 def test_nothing_is_written_of_a_quiet_fleet_until_a_worker_dies(
-    fleet: NewFleet, kafka: Topics
+    fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A tick every 2.7 s without the agreement; here none in 12 s of heartbeats.
 
-    The tasks of a worker that is killed after that have a new owner, as ever.
+    `groups describe` still knows when each worker last wrote one. A worker that is killed after
+    that loses its tasks to the others, as in any group.
     """
     group = fleet("quiet")
     group.configure(6, config={"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"})
@@ -97,6 +99,12 @@ def test_nothing_is_written_of_a_quiet_fleet_until_a_worker_dies(
         return sum(at_ms > newest_ms for at_ms in times(TopicKind.HEARTBEATS, "Heartbeat"))
 
     until(lambda: since_tick() >= 36, "12 heartbeats of each, and no tick", story=group.story)
+    newest_tick_ms = max(times(TopicKind.MEMBERSHIP, "Tick"))
+    where = ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
+    assert main(["groups", "describe", "--group", "quiet", *where, "--format", "json"]) == 0
+    members = json.loads(capsys.readouterr().out)["members"]
+    assert len(members) == 3
+    assert all(member["last_heartbeat_ms"] > newest_tick_ms for member in members)
     group.kill("W2")
     assert sizes(group.settled()) == [3, 3]
 
