@@ -199,7 +199,7 @@ def tail(clients: ClientSettings, topic: str) -> Consumer:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds used by a process and its children."""
+    """CPU seconds used by a process and its children, with those that have ended."""
     first = psutil.Process(pid)
     total = 0.0
     for process in [first, *first.children(recursive=True)]:
@@ -207,7 +207,7 @@ def cpu_s(pid: int) -> float:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
+        total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
