@@ -37,8 +37,8 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.simulation.member import SimulatedMember
 from muster.simulation.scenario import Configured, Joins, Leaves, Scenario, ScenarioEvent
+from muster.simulation.scenario_player import GROUP, World
 from muster.simulation.timeline import Timeline
-from muster.simulation.world import GROUP, World
 from muster.state.group import Group
 
 PUSH_MS = 150

@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -109,7 +109,7 @@ class Listener:
         topic, partition, offset = str(message.topic()), message.partition(), message.offset()
         error = message.error()
         if error is not None:
-            if access.is_refusal(error) and topic in self._counts:
+            if access_check.is_refusal(error) and topic in self._counts:
                 self._stop(topic, str(error.str()))
             return None
         kind, at_ms = message.timestamp()
@@ -160,7 +160,7 @@ class Listener:
                 _log.warning(
                     "members write their heartbeats to membership",
                     why=f"no topic {topic}, or no right to read it",
-                    create=access.create_command(self._topics[topic]),
+                    create=access_check.create_command(self._topics[topic]),
                 )
 
     def _follow(self, consumer: Consumer, topic: str, count: int) -> None:

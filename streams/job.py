@@ -35,7 +35,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from muster import logs
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
 from muster.protocol.errors import ConfigError, MusterError
@@ -88,9 +88,9 @@ def run(config: JobConfig) -> int:
         return _begun(config)
     except (QueryFailed, KafkaUnreachable) as error:
         asked = _REFUSAL.search(str(error)) is not None
-        refusal = access.why(config.clients, Role.JOB, config.prefixes) if asked else None
+        refusal = access_check.why(config.clients, Role.JOB, config.prefixes) if asked else None
         if refusal is not None:
-            raise access.Refused(refusal) from error
+            raise access_check.Refused(refusal) from error
         raise type(error)(config.clients.hidden(str(error))) from error
 
 
@@ -111,7 +111,7 @@ def _run(config: JobConfig) -> int:
         job = uuid.uuid4().hex[:12]
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
-        partitions = access.check(config.clients, Role.JOB, config.prefixes)
+        partitions = access_check.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
         timestamps.check(config.clients, topics, source.heartbeats_topics(config.prefixes))
         seen = Seen(config, stack)

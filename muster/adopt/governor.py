@@ -2,7 +2,7 @@
 
 `take` takes one input: a response of Kafka's broker, a record of muster's topics, or new topics and
 connectors; None = time has passed. The governor calls `model.CoordinatorConnection`, `model.Topics`
-and `model.GovernorCallbacks`, and never waits. `runner.py` runs it on a thread with a queue.
+and `model.GovernorCallbacks`, and never waits. `governor_thread.py` runs it on a thread.
 
     JOINING     JoinGroup is sent; the broker answers when all members have joined
     LOOKING     another member leads; DescribeGroups is sent to learn who the members are
@@ -26,9 +26,11 @@ from typing import Any, Final
 
 import kafka.errors as errors
 
-from muster.adopt import decide, requests, said, writing
-from muster.adopt.answers import Answer, answers
-from muster.adopt.bridge import Bridge
+from muster.adopt import join_metadata, requests, sync_answers, target_choice
+from muster.adopt.evicted_members import EvictedMembers, name_of
+from muster.adopt.free_tasks import Answer, answers
+from muster.adopt.join_metadata import KafkaMember, Kind
+from muster.adopt.member_sessions import Bridge
 from muster.adopt.model import (
     AssignableUnits,
     BrokerResponse,
@@ -47,11 +49,9 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
-from muster.adopt.returning import EvictedMembers, name_of
-from muster.adopt.said import KafkaMember, Kind
-from muster.adopt.writing import ConnectLeader
+from muster.adopt.sync_answers import ConnectLeader
 from muster.errors import BadInput
-from muster.kafka.access import Refused
+from muster.kafka.access_check import Refused
 from muster.kafka.writer import Place
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Join
@@ -105,7 +105,7 @@ class Governor:
         self._callbacks = callbacks
         self._post = post
         self._clock = clock
-        self._offers = said.offers(options.kind, options.protocols)
+        self._offers = join_metadata.offers(options.kind, options.protocols)
         self._bridge = Bridge(options.group, options.pins)
         self._config = options.config
         self._configured: Place | None = options.configured  # None = one is being written
@@ -366,11 +366,15 @@ class Governor:
         """
         member_ids = [each.member_id for each in answer.groups[0].members]
         others = [each for each in member_ids if each != self._member]
-        rival_governors = [name for each in others if said.is_governor(name := name_of(each))]
+        rival_governors = [
+            name for each in others if join_metadata.is_governor(name := name_of(each))
+        ]
         if min(rival_governors, default=self._options.instance_id) < self._options.instance_id:
             self._yield(now)
             return
-        self._evicted.add([each for each in others if not said.is_governor(name_of(each))], now)
+        self._evicted.add(
+            [each for each in others if not join_metadata.is_governor(name_of(each))], now
+        )
         self._log("lets all members leave, to take the leader's seat")
         self._to(State.EVICTING, None)
         self._ask(requests.leave(self._options, dict.fromkeys(others)))
@@ -384,7 +388,7 @@ class Governor:
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
         others = [row for row in rows if row.member_id != self._member]
-        self._members = said.read_all(self._options.kind, others, self._options.group)
+        self._members = join_metadata.read_all(self._options.kind, others, self._options.group)
         topics = sorted({topic for member in self._members for topic in member.topics or ()})
         if self._options.kind is Kind.CONSUMER:
             self._callbacks.watch_partitions(topics)
@@ -415,7 +419,7 @@ class Governor:
         weights = self._options.weights
         old = {unit.name: unit for unit in self._config.tasks}
         units = tuple(
-            decide.weighed(unit, weights, old.get(unit.name)) for unit in self._units.units
+            target_choice.weighed(unit, weights, old.get(unit.name)) for unit in self._units.units
         )
         if self._options.kind is Kind.CONSUMER:
             # Keep only topics that a present member reads; without members, keep the last tasks.
@@ -479,7 +483,7 @@ class Governor:
         if not self._knows_units():
             return None
         holds = self._bridge.holds() if is_connect else None
-        return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
+        return target_choice.target_of(self._snapshot, self._bridge.members, self._config, holds)
 
     def _knows_units(self) -> bool:
         """Whether the tasks are known; of Connect, up to the newest offset that a worker read."""
@@ -502,7 +506,7 @@ class Governor:
         holds = self._bridge.holds()
         if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
             holds = {name: answer.assigned for name, answer in self._answers.items()}
-        target = decide.decided_here(self._snapshot, self._config, joins, holds)
+        target = target_choice.decided_here(self._snapshot, self._config, joins, holds)
         self._answer_with(target, now, locally=True)
 
     def _join_event(self, member: KafkaMember) -> Join:
@@ -521,10 +525,10 @@ class Governor:
     def _written(self) -> dict[str, bytes]:
         """Member id in Kafka → its encoded answer; our own included."""
         if self._options.kind is Kind.CONSUMER:
-            return writing.consumers(self._members, self._answers, self._member)
+            return sync_answers.consumers(self._members, self._answers, self._member)
         offset = self._units.offset if self._units is not None else -1
-        self._connect_leader = writing.leader_of(self._members, self._connect_leader, offset)
-        return writing.workers(
+        self._connect_leader = sync_answers.leader_of(self._members, self._connect_leader, offset)
+        return sync_answers.workers(
             self._members, self._answers, self._member, self._protocol, self._connect_leader
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import kafka.errors as errors
 
-from muster.adopt.said import Kind
+from muster.adopt.join_metadata import Kind
 from muster.discovery.load import Measure
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place

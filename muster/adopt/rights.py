@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from muster.kafka import access, groups
-from muster.kafka.access import Refused
+from muster.kafka import access_check, groups
+from muster.kafka.access_check import Refused
 from muster.kafka.acls import Acl, Resource, Role, governed_acls
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
@@ -34,7 +34,7 @@ def check_groups(clients: ClientSettings, prefix: str, names: Sequence[str]) -> 
         Refused: rights are missing; the message names them.
         NoTopics, Silent, Unreachable: of Kafka.
     """
-    access.check(clients, Role.GOVERNOR, [prefix])
+    access_check.check(clients, Role.GOVERNOR, [prefix])
     with connected(clients) as client:
         closed = [name for name in names if not groups.may_join(client, name)]
     _refuse(clients, governed_acls(closed, (), ()))
@@ -56,11 +56,11 @@ def check_topics(
         Silent: no answer.
     """
     wanted = governed_acls((), sorted(set(topics)), config_topics)
-    missing, absent = access.missing(clients, wanted)
+    missing, absent = access_check.missing(clients, wanted)
     _refuse(clients, missing)
     for name in absent:
         if name in config_topics:
-            raise access.NoTopics(
+            raise access_check.NoTopics(
                 f"no topic {name!r}; --config-topic is config.storage.topic of the Connect workers"
             )
 
@@ -68,7 +68,7 @@ def check_topics(
 def _refuse(clients: ClientSettings, missing: Sequence[Acl]) -> None:
     if not missing:
         return
-    who = access.principal_of(clients)
+    who = access_check.principal_of(clients)
     named = who if who.startswith("User:") else "User:NAME"
     options = " ".join(f"--governed-{_OPTIONS[a.resource, a.operation]} {a.name}" for a in missing)
     raise Refused(

@@ -12,11 +12,11 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from muster.adopt import examine, rights, said
+from muster.adopt import eligibility, join_metadata, rights
+from muster.adopt.governed_groups import Governors
+from muster.adopt.hand_back import release
+from muster.adopt.join_metadata import Kind
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
-from muster.adopt.office import Governors
-from muster.adopt.release import release
-from muster.adopt.said import Kind
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
 from muster.cli.stop_signals import run_until_stopped
 from muster.discovery.load import Measure
@@ -177,7 +177,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    if not said.is_governor(args.instance_id):
+    if not join_metadata.is_governor(args.instance_id):
         raise BadInput(
             f"--instance-id {args.instance_id!r}: expected a name that begins with"
             f" {SEAT_PREFIX}; governors know each other by it"
@@ -202,7 +202,7 @@ def wanted(
     """
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
-    groups = examine.examine(
+    groups = eligibility.examine(
         clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
     )
     is_connect = any(each.kind is Kind.CONNECT for each in groups.values())
@@ -213,7 +213,8 @@ def wanted(
         raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
     pairs = key_value_pairs(args.pin, "--pin")
     pins = {
-        group: examine.pins_of(pairs, each, group, args.expect) for group, each in groups.items()
+        group: eligibility.pins_of(pairs, each, group, args.expect)
+        for group, each in groups.items()
     }
     known = currents(clients, args.topic_prefix, args.group)
     configs = {

@@ -12,7 +12,7 @@ import threading
 from contextlib import ExitStack
 
 from muster import logs
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
 from muster.kafka.settings import client_settings
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     clients = client_settings(args.bootstrap_server, args.command_config)
     prefixes = args.topic_prefix or [DEFAULT_PREFIX]
     keys = key_file(args.signing_keys)
-    access.check(clients, Role.CLOCK, prefixes)
+    access_check.check(clients, Role.CLOCK, prefixes)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

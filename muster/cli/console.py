@@ -17,11 +17,11 @@ from importlib.metadata import version
 from muster import logs
 from muster.cli.options import kafka_settings
 from muster.console.app import Options
-from muster.console.guard import LOCAL_HOSTS, Access, Passwords, networks
+from muster.console.drains_and_settings import ALLOWABLE, Writes
 from muster.console.reader import Reader
+from muster.console.request_guard import LOCAL_HOSTS, Access, Passwords, networks
 from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
-from muster.console.writes import ALLOWABLE, Writes
 from muster.errors import BadInput
 from muster.kafka.options import add_prefixes
 from muster.kafka.settings import ClientSettings
@@ -140,7 +140,7 @@ def readers(
     """The readers that fill the store: of muster's topics and, if asked, of Kafka's groups."""
     each: list[AbstractContextManager[object]] = [Reader(clients, store)]
     if shadow:
-        from muster.console.shadowed import Shadows  # needs the packages of `muster shadow`
+        from muster.console.kafka_groups import Shadows  # needs the packages of `muster shadow`
 
         each.append(Shadows(clients, store))
     return _all(each)

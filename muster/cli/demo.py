@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from muster.demo.acts import ACTS, Show, play, prepare
+from muster.demo.demo_processes import Stage
 from muster.demo.plain import PlainShow
-from muster.demo.play import ACTS, Show, play, prepare
-from muster.demo.stage import Stage
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def _show(plain: bool) -> Iterator[Show]:
     if plain or not sys.stdout.isatty():
         show = PlainShow()
     else:
-        from muster.demo.scene import RichShow
+        from muster.demo.terminal_view import RichShow
 
         show = RichShow(ACTS)
     try:

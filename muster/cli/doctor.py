@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
-from muster.doctor import dates as doctor_dates
-from muster.doctor.examine import examine
+from muster.doctor import certificates_and_keys as doctor_dates
+from muster.doctor.all_checks import examine
 from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import metrics
 from muster.errors import BadInput

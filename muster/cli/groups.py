@@ -27,7 +27,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config import current
 from muster.published.holdups import PendingReleases
-from muster.published.seen import last_seen_ms, read_signs, seen_text, signs_text
+from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
     configured,

@@ -20,8 +20,8 @@ from muster.errors import BadInput
 from muster.protocol.errors import MusterError
 from muster.simulation.lives import random_scenario
 from muster.simulation.promises import Promises, broken_at_end
+from muster.simulation.scenario_player import World
 from muster.simulation.shrinking import shrunk
-from muster.simulation.world import World
 
 PLAYS_MAX = 120
 """How often a broken life is played to shrink its list of events."""

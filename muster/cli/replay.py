@@ -21,8 +21,8 @@ from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.published.generations import generation_json, generation_text
-from muster.replay.fold import Fold, Folded, recording
-from muster.replay.saved import from_file, save
+from muster.replay.repeat_and_compare import Fold, Folded, recording
+from muster.replay.saved_records import from_file, save
 from muster.signing.keyring import add_signing_keys, key_file
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)

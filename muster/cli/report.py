@@ -16,7 +16,7 @@ from muster.kafka.reader import Row, read
 from muster.output import wall_ms
 from muster.protocol.keys import key_of
 from muster.protocol.topics import TopicKind, topic_name
-from muster.replay.saved import from_file
+from muster.replay.saved_records import from_file
 
 UNITS_MS = {"s": 1_000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -25,11 +25,11 @@ from muster.output import json_line, one_line
 from muster.protocol.errors import MusterError
 from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
-from muster.shadow.as_group import as_group
-from muster.shadow.look import ShadowedGroup, read_groups
+from muster.shadow.group_conversion import as_group
+from muster.shadow.group_reader import ShadowedGroup, read_groups
+from muster.shadow.placement_figures import figures_of, present
+from muster.shadow.rebalance_moves import RebalanceTracker
 from muster.shadow.report import Shadow, as_json, as_text, line
-from muster.shadow.standing import figures_of, present
-from muster.shadow.watching import RebalanceTracker
 from muster.whatif import planned
 
 LOOK_EVERY_S = 1.0

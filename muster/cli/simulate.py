@@ -22,8 +22,8 @@ from muster.errors import BadInput
 from muster.output import table
 from muster.protocol.ids import Role
 from muster.simulation.lives import random_scenario
+from muster.simulation.scenario_player import World
 from muster.simulation.timeline import Entry
-from muster.simulation.world import World
 
 DONE, BROKEN = 0, 1
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.errors import BadInput
+from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
-from muster.kafka.grants import Grant, create_acls
 from muster.kafka.topics import (
     BROKER_DEFAULT,
     DEFAULT_PARTITIONS,

@@ -28,16 +28,16 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from muster.assignor.registry import names as assignor_names
-from muster.console import health, live
+from muster.console import event_streams, health
+from muster.console.drains_and_settings import Writes
+from muster.console.event_streams import FleetStream, GroupStream, Hub, SharedViews
+from muster.console.explanations import Explainer, generation_with_moves, task_json
 from muster.console.frames import text
-from muster.console.guard import USER, Access, Guard
 from muster.console.history import History, Moment
-from muster.console.live import FleetStream, GroupStream, Hub, SharedViews
 from muster.console.plans import plan_json, question
+from muster.console.request_guard import USER, Access, Guard
 from muster.console.store import GroupKey, Store
-from muster.console.why import Explainer, generation_with_moves, task_json
-from muster.console.writes import Writes
-from muster.doctor.examine import examine
+from muster.doctor.all_checks import examine
 from muster.doctor.finding import Finding
 from muster.errors import BadInput, NotFound
 from muster.kafka.settings import ClientSettings
@@ -186,18 +186,22 @@ class _Pages:
     async def fleet_events(self, _: Request) -> Response:
         """The stream of changes of all groups."""
         stream = FleetStream(self._views)
-        return self._stream(live.events(self._hub, None, stream.message, live.FLEET_PAUSE_S))
+        return self._stream(
+            event_streams.events(self._hub, None, stream.message, event_streams.FLEET_PAUSE_S)
+        )
 
     async def group_events(self, request: Request) -> Response:
         """The stream of changes of one group."""
         key = self._key(request)
         stream = GroupStream(self._views, key)
         return self._stream(
-            live.events(self._hub, key, stream.message, live.PAUSE_S, lambda: stream.counts)
+            event_streams.events(
+                self._hub, key, stream.message, event_streams.PAUSE_S, lambda: stream.counts
+            )
         )
 
     def _stream(self, body: AsyncIterator[str]) -> Response:
-        if self._hub.streams >= live.STREAMS_MAX:
+        if self._hub.streams >= event_streams.STREAMS_MAX:
             return PlainTextResponse("too many pages are open", 503)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(body, media_type="text/event-stream", headers=headers)

@@ -126,7 +126,7 @@ def kind_of(snapshot: GroupSnapshot, *, is_shadowed: bool = False) -> str:
     """What coordinates a group.
 
     ``native``: muster. ``governed``: Kafka, with `muster adopt` as the group's leader; its members
-    have the tag `GOVERNED`. ``shadowed``: Kafka; muster only reads the group (`shadowed.py`).
+    have the tag `GOVERNED`. ``shadowed``: Kafka; muster only reads the group (`kafka_groups.py`).
     """
     if is_shadowed:
         return "shadowed"

@@ -20,7 +20,7 @@ from confluent_kafka import (
 
 from muster.console.store import Store
 from muster.errors import Unreachable
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
 from muster.kafka.reader import consumer_of, row_of
 from muster.kafka.settings import ClientSettings
@@ -127,6 +127,6 @@ class Reader(Loop):
         """Whether a topic has more partitions, or was deleted and created again."""
         try:
             return self._look() != self._known
-        except (Unreachable, access.Refused, access.NoTopics):
+        except (Unreachable, access_check.Refused, access_check.NoTopics):
             self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
             return False

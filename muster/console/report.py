@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from muster.console.explanations import Explainer, Loads, round_json
 from muster.console.frames import Frame, delta, frame, text
 from muster.console.history import History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
-from muster.console.why import Explainer, Loads, round_json
 from muster.errors import BadInput, NotFound
 from muster.kafka.reader import Row
 from muster.protocol.records import GroupSnapshot, Move

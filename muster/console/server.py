@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from muster.console.app import Options, build
-from muster.console.guard import Access
+from muster.console.request_guard import Access
 from muster.console.store import Store
 from muster.errors import BadInput
 

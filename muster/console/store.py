@@ -25,7 +25,7 @@ from muster.published.snapshots import is_deleted
 HELD_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes of records that are kept of all groups together."""
 SHADOWED = "kafka:"
-"""The prefix under which Kafka's own groups are kept (`shadowed.py`); no topic has a colon."""
+"""The prefix under which Kafka's own groups are kept (`kafka_groups.py`); no topic has a colon."""
 LETTERS_MAX = 500
 """Most dead letters kept of each prefix."""
 LETTER_BYTES_MAX = 16 * 1024

@@ -12,7 +12,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 
 if TYPE_CHECKING:
-    from muster.demo.stage import Stage
+    from muster.demo.demo_processes import Stage
     from muster.demo.startup import Part, StartUp
     from muster.demo.watcher import Watcher
 

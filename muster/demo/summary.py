@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from muster.demo import tenures
+from muster.demo import task_runs
 from muster.demo.story import Story
-from muster.demo.tenures import Gap
+from muster.demo.task_runs import Gap
 from muster.protocol.ids import Role
 
 
@@ -69,8 +69,8 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         logged: the workers' log lines.
     """
     waits = story.waits_ms(since_ms)
-    owned = tenures.tenures(logged)
-    between = tenures.gaps(owned)
+    owned = task_runs.tenures(logged)
+    between = task_runs.gaps(owned)
     actives = [
         m for g in story.generations for m in g.moves if m.role is Role.ACTIVE and m.to_member
     ]
@@ -79,11 +79,11 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         moves=sum(m.from_member is not None for m in actives),
         placements=sum(m.from_member is None for m in actives),
         events=len(waits),
-        p50_ms=tenures.nearest_rank(waits, 50),
-        p99_ms=tenures.nearest_rank(waits, 99),
+        p50_ms=task_runs.nearest_rank(waits, 50),
+        p99_ms=task_runs.nearest_rank(waits, 99),
         planned=next((gap for gap in between if not gap.died), None),
         crash=next((gap for gap in between if gap.died), None),
-        twice=len(tenures.overlaps(owned)),
+        twice=len(task_runs.overlaps(owned)),
         machine=machine(),
     )
 

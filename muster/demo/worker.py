@@ -1,7 +1,7 @@
 """A worker of `muster demo`: ``python -m muster.demo.worker ADDRESS GROUP ID FILE``.
 
-It only logs each start and stop of a task (`tenures.py`), and leaves its group at SIGTERM. A worker
-that uses the SDK needs no more code than this.
+It only logs each start and stop of a task (`task_runs.py`), and leaves its group at SIGTERM. A
+worker that uses the SDK needs no more code than this.
 """
 
 from __future__ import annotations

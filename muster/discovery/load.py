@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from muster.kafka.access import Refused
+from muster.kafka.access_check import Refused
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 

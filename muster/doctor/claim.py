@@ -15,7 +15,7 @@ from muster.doctor.facts import GRACE_MS, Claim, Facts, who
 from muster.doctor.finding import Finding, Level
 from muster.output import span
 from muster.protocol.records import CoordinatorRole, GroupSnapshot
-from muster.published.seen import ANSWER_MS, NO_STANDBY, standing_by
+from muster.published.last_seen import ANSWER_MS, NO_STANDBY, standing_by
 
 CLAIMS_MS = 600_000
 CLAIMS_MAX = 3

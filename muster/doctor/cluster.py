@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from muster.doctor.finding import Finding, Level
 from muster.errors import Unreachable
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.acls import Acl, Pattern, Role, acls_of
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
@@ -43,10 +43,10 @@ def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
     """All findings about the cluster; only one if it cannot be reached."""
     try:
         with failures_named(settings):
-            access.reach(settings, TIMEOUT_S)
+            access_check.reach(settings, TIMEOUT_S)
             client = admin(settings)
             listed = client.list_topics(timeout=TIMEOUT_S)
-    except (Unreachable, access.Refused) as error:
+    except (Unreachable, access_check.Refused) as error:
         action = "check --bootstrap-server and --command-config; is the broker up?"
         yield Finding("kafka", settings.bootstrap, Level.FAIL, str(error), action)
         return
@@ -104,7 +104,7 @@ def topics(
     bootstrap: str,
 ) -> Iterator[Finding]:
     """One finding or more for each of muster's topics."""
-    create = access.create_command(prefix)
+    create = access_check.create_command(prefix)
     for topic in TOPICS:
         name = topic.name(prefix)
         metadata = listed.get(name)
@@ -180,12 +180,12 @@ def _suffices(key: str, value: str | None, wanted: str) -> bool:
 def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterator[Finding]:
     """Whether this login may read the topics, and whether ACLs allow a coordinator and workers."""
     try:
-        access.check(settings, Role.VIEWER, (prefix,), TIMEOUT_S)
+        access_check.check(settings, Role.VIEWER, (prefix,), TIMEOUT_S)
         yield Finding("rights", "this login", Level.OK, "may read all of it")
-    except access.Refused as refusal:
+    except access_check.Refused as refusal:
         what = "grant them: muster topics create --acls --viewer-principal …"
         yield Finding("rights", "this login", Level.WARN, str(refusal), what)
-    except access.NoTopics:
+    except access_check.NoTopics:
         pass  # the check of the topics reports it
     anything: Any = None  # the library's stubs require text
     every = AclBindingFilter(
@@ -219,7 +219,7 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
             f"role {role}",
             Level.WARN,
             f"no ACL grants {grants}{more}: only a super user can be one",
-            f"{access.create_command(prefix)} --acls --{role}-principal User:NAME",
+            f"{access_check.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
 
 

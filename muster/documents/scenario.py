@@ -21,7 +21,7 @@ from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s
 from muster.simulation.member import READY, TELLS
 from muster.simulation.scenario import Configured, Joins, Scenario, ScenarioEvent
-from muster.simulation.world import GROUP
+from muster.simulation.scenario_player import GROUP
 
 KEYS = ("group", "defaults", "events", "until_ms")
 GROUP_KEYS = ("assignor", "config", "tasks")

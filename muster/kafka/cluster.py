@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from muster.errors import BadInput, Unreachable
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.settings import ClientSettings
 
 TIMEOUT_S = 15
@@ -48,9 +48,9 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
             raise BadInput(f"a client setting is not accepted: {text}") from None
         if reason.code() in _NOT_ALLOWED and topic:
-            raise access.Refused(access.lacking(settings, topic, doing)) from None
+            raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
         raise Unreachable(f"Kafka at {settings.bootstrap}: {_failure_text(reason, text)}") from None
-    except access.Silent as error:
+    except access_check.Silent as error:
         raise Unreachable(str(error)) from None
 
 
@@ -73,4 +73,4 @@ def partitions_of(settings: ClientSettings, topic: str, operation: str = "READ")
         NoTopics: no such topic; the message says how to create it.
     """
     with failures_named(settings):
-        return access.topic(settings, topic, operation, TIMEOUT_S)
+        return access_check.topic(settings, topic, operation, TIMEOUT_S)

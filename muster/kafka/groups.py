@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from muster.errors import NotFound
-from muster.kafka.access import Refused
+from muster.kafka.access_check import Refused
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.cluster import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TOPICS, Topic, TopicKind
@@ -103,7 +103,7 @@ def create(
         Refused: the login, or no right to create topics.
         Silent, Unreachable: no answer, or the broker refused (too few brokers, for example).
     """
-    access.reach(settings, TIMEOUT_S)
+    access_check.reach(settings, TIMEOUT_S)
     with failures_named(settings, f"{prefix}.*", "CREATE"):
         client = admin(settings)
         existing = client.list_topics(timeout=TIMEOUT_S).topics

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from muster.kafka import access, cluster
+from muster.kafka import access_check, cluster
 from muster.kafka.cluster import QUIET, failures_named, partitions_of
 from muster.kafka.settings import ClientSettings, RdKafkaValue
 from muster.protocol.codec import Encoded, encode
@@ -67,7 +67,7 @@ def append_all(
     records = [signed(keys, encode(event), event, topic) for event in events]
     if by:
         records = [r._replace(headers=(*r.headers, (BY, by.encode()))) for r in records]
-    with failures_named(settings, topic, "WRITE"), access.fatal_named():
+    with failures_named(settings, topic, "WRITE"), access_check.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
         return [deliver(producer, topic, record, cluster.TIMEOUT_S) for record in records]

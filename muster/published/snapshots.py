@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from muster.errors import NotFound
-from muster.kafka.access import NoTopics
+from muster.kafka.access_check import NoTopics
 from muster.kafka.compacted import joined
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings

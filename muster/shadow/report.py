@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from muster.discovery.load import Measure
 from muster.output import cell, table
 from muster.protocol.records import GroupSnapshot
-from muster.shadow.as_group import names_of
-from muster.shadow.look import ShadowedGroup
-from muster.shadow.standing import PlacementFigures, present, task_word
+from muster.shadow.group_conversion import names_of
+from muster.shadow.group_reader import ShadowedGroup
+from muster.shadow.placement_figures import PlacementFigures, present, task_word
 
 MOVES_SHOWN = 20
 _UNITS = {Measure.RECORDS: "RECORDS/S", Measure.BYTES: "BYTES/S", Measure.LAG: "LAG"}

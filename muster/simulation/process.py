@@ -39,7 +39,7 @@ from muster.worker.messages import (
     Take,
 )
 from muster.worker.session import Session
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 GROUP = GroupId("g")
 DRIFT = 0.01

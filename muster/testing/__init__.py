@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from muster.testing.cluster import Cluster
     from muster.testing.environment import Environment
     from muster.testing.errors import AssignorBroken, EnvironmentFailed
-    from muster.testing.scripts import Fault, Script, faults
+    from muster.testing.fault_scripts import Fault, Script, faults
     from muster.testing.threads import CallbackHangs
 
 __all__ = [
@@ -38,9 +38,9 @@ _MODULES = {
     "CallbackHangs": "muster.testing.threads",
     "Environment": "muster.testing.environment",
     "EnvironmentFailed": "muster.testing.errors",
-    "Fault": "muster.testing.scripts",
-    "Script": "muster.testing.scripts",
-    "faults": "muster.testing.scripts",
+    "Fault": "muster.testing.fault_scripts",
+    "Script": "muster.testing.fault_scripts",
+    "faults": "muster.testing.fault_scripts",
 }
 
 

@@ -19,16 +19,16 @@ from muster.simulation.jobs import Job
 from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
 from muster.simulation.process import GROUP
 from muster.state.errors import InvariantViolation
+from muster.testing.fault_scripts import Fault
 from muster.testing.history import History
-from muster.testing.link import SimulatedLink
-from muster.testing.machine import (
+from muster.testing.settled import unsettled
+from muster.testing.simulated_link import SimulatedLink
+from muster.testing.simulated_machine import (
     VirtualMachine,
     current_machine,
     end_simulated_time,
     simulate_time,
 )
-from muster.testing.scripts import Fault
-from muster.testing.settled import unsettled
 from muster.testing.tasks import Tasks, rows_of
 from muster.testing.threads import Threads
 from muster.testing.worker import SimulatedWorker

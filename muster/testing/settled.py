@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from muster.protocol.ids import MemberId
 from muster.simulation.jobs import Jobs
-from muster.simulation.moving import still_moving
+from muster.simulation.unfinished_work import still_moving
 from muster.state import invariants
 from muster.state.waiting_tasks import waits_of
 from muster.testing.worker import SimulatedWorker

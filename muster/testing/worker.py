@@ -12,14 +12,14 @@ from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
 from muster.signing.keyring import KeyFile
 from muster.testing.history import History, Process
-from muster.testing.link import SimulatedLags, SimulatedLink
-from muster.testing.machine import VirtualLoop, VirtualMachine
+from muster.testing.simulated_link import SimulatedLags, SimulatedLink
+from muster.testing.simulated_machine import VirtualLoop, VirtualMachine
 from muster.testing.threads import EnvironmentClosed
 from muster.worker.assignment import Assignment
 from muster.worker.changelog import Changelog
 from muster.worker.messages import Input, LeaveAsked
 from muster.worker.session import Session
-from muster.worker.states import State
+from muster.worker.session_states import State
 from muster.worker.worker import Worker
 
 if TYPE_CHECKING:

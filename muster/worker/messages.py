@@ -1,8 +1,8 @@
 """The inputs of a member's session and the actions it answers with, as values.
 
 `Session.step` takes one input and returns actions, in the order in which the caller performs them.
-No input or action refers to Kafka, threads or callbacks: `link.py` and `worker.py` make the inputs
-and perform the actions. Times are milliseconds of the caller's boot-time clock (`boottime.py`).
+No input or action refers to Kafka, threads or callbacks: `kafka_link.py` and `worker.py` make the
+inputs and perform the actions. Times are milliseconds of the caller's boot-time clock (`boottime.py`).
 """
 
 from __future__ import annotations

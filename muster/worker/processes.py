@@ -1,8 +1,9 @@
 """One process per active task: the callbacks of ``muster worker --exec``.
 
-A task's command is run by ``/bin/sh -c`` as a child of the guard (`guard.py`), started again with
-growing pauses when it dies, and released only when all its processes have stopped. If the guard
-itself is killed or hangs, its tasks are killed, and a new guard starts them again.
+A child of the guard (`process_guard.py`) runs each task's command with ``/bin/sh -c``. A command
+that ends is started again after a growing pause. A task is released only when all its processes
+have stopped. If the guard itself is killed or hangs, its tasks are killed, and a new guard starts
+them again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, Final
 from tenacity import wait_random_exponential
 
 from muster.protocol.ids import Role, Task
-from muster.worker import guard
+from muster.worker import process_guard
 from muster.worker.assignment import Assignment
 from muster.worker.pauses import pause_s_of
 
@@ -162,7 +163,7 @@ class Processes:
             self._closing = True
             os.close(self._pipe.commands)
         try:
-            self._pipe.process.wait(guard.ORPHAN_GRACE_MS / 1000 + GUARD_PATIENCE_S)
+            self._pipe.process.wait(process_guard.ORPHAN_GRACE_MS / 1000 + GUARD_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._pipe.process.kill()
         self._thread.join()
@@ -223,7 +224,7 @@ class Processes:
         guard_commands, commands = os.pipe()
         events, guard_events = os.pipe()
         fds = (guard_commands, guard_events)
-        program = [sys.executable, "-I", "-S", guard.__file__, *map(str, fds)]
+        program = [sys.executable, "-I", "-S", process_guard.__file__, *map(str, fds)]
         try:
             process = subprocess.Popen(
                 [*program, self._log_file],
@@ -298,7 +299,7 @@ class Processes:
         for running in self._running.values():
             if running.pid:
                 _kill_group(running.pid)
-                guard.note(self._log_file, "stop", running.command)
+                process_guard.note(self._log_file, "stop", running.command)
             if running.alive:
                 self._note_end(running, -signal.SIGKILL)
         if not self._closing:

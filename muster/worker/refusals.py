@@ -13,7 +13,7 @@ import time
 
 from confluent_kafka import KafkaError
 
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError
@@ -47,7 +47,7 @@ class Refusals:
 
     def hear(self, error: KafkaError) -> None:
         """Take an error of any kind, from any thread; returns at once."""
-        if not access.is_refusal(error):
+        if not access_check.is_refusal(error):
             return
         now = time.monotonic()
         with self._lock:
@@ -73,7 +73,7 @@ class Refusals:
 
     def _reason(self, error: KafkaError) -> str | None:
         try:
-            return access.explained(error, self._clients, Role.WORKER, self._prefix)
+            return access_check.explained(error, self._clients, Role.WORKER, self._prefix)
         except MusterError as problem:
             return str(problem)
 

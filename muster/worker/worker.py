@@ -1,8 +1,8 @@
 """`Worker`: makes the calling process a member of a group.
 
 One thread runs the session (`session.py`): it takes inputs from an inbox and performs the actions
-that the session returns. Kafka (`link.py`) and callbacks (`callbacks.py`) have threads of their
-own, so the lease is checked in time even if a callback is slow or the broker is away.
+that the session returns. Kafka (`kafka_link.py`) and callbacks (`callbacks.py`) have threads of
+their own, so the lease is checked in time even if a callback is slow or the broker is away.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from muster.signing.keyring import KeyFile, key_file
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags
-from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
-from muster.worker.link import Connection, Link
+from muster.worker.kafka_link import Connection, Link
 from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
     Action,
@@ -50,7 +49,8 @@ from muster.worker.messages import (
 )
 from muster.worker.names import checked, random_member_id
 from muster.worker.session import Session
-from muster.worker.states import State
+from muster.worker.session_states import State
+from muster.worker.worker_end import Ending
 from muster.worker.worker_log import WorkerLog
 
 CLOSE_TIMEOUT_S: Final = 30.0

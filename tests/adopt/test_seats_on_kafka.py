@@ -18,7 +18,7 @@ from support.adopt.fleet import Fleet
 from support.kafka.members import Consumers
 from support.suite.waiting import until
 
-from muster.adopt.examine import governors
+from muster.adopt.eligibility import governors
 from muster.cli.main import main
 from muster.kafka import groups
 from muster.published.config import current

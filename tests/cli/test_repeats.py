@@ -8,7 +8,7 @@ import pytest
 
 from muster import logs
 from muster.kafka.log_filter import PAUSE_S, RepeatFilter
-from muster.worker import link
+from muster.worker import kafka_link
 
 FAILED = (
     "FAIL [{client}] [thrd:{broker}/bootstrap]: {broker}/bootstrap: Connect to "
@@ -42,7 +42,7 @@ def test_once_a_minute() -> None:
     assert not repeats.filter(failed())
 
 
-@pytest.mark.parametrize("logger", [logs.KAFKA, link.log])
+@pytest.mark.parametrize("logger", [logs.KAFKA, kafka_link.log])
 def test_both_halves_filter(logger: logging.Logger) -> None:
     """The loggers of the job's and of a worker's Kafka client drop the repeated line."""
     first, again = failed(broker=f"{logger.name}:1"), failed(broker=f"{logger.name}:1")

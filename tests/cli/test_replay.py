@@ -40,10 +40,10 @@ from muster.protocol.signing import (
 )
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
-from muster.replay.fold import Fold, Folded, recording
-from muster.replay.saved import from_file, save
+from muster.replay.repeat_and_compare import Fold, Folded, recording
+from muster.replay.saved_records import from_file, save
 from muster.simulation.lives import random_scenario
-from muster.simulation.world import GROUP, World
+from muster.simulation.scenario_player import GROUP, World
 from muster.state.group import Group
 from muster.state.machine import advance
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.state.snapshots import orders
 
-from muster.demo import startup, tenures
+from muster.demo import startup, task_runs
 from muster.demo.plain import PlainShow, move_text
 from muster.demo.startup import StartUp
 from muster.demo.story import Generation, Story, Turned
 from muster.demo.summary import Summary, machine, summary_of
-from muster.demo.tenures import Gap, Tenure
+from muster.demo.task_runs import Gap, Tenure
 from muster.protocol import codec
 from muster.protocol.events import Drain, Event, Heartbeat, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
@@ -112,7 +112,7 @@ LOG = [
 
 def test_tenures_gaps_and_owners() -> None:
     """Starts and stops pair up, a death ends a tenure, and the time between tenures is a gap."""
-    task_tenures = tenures.tenures(reversed(LOG))
+    task_tenures = task_runs.tenures(reversed(LOG))
     ms = 1_000_000
     assert task_tenures == [
         Tenure("0_0", "W1", 10 * ms, 30 * ms),
@@ -120,19 +120,19 @@ def test_tenures_gaps_and_owners() -> None:
         Tenure("0_1", "W1", 10 * ms, 40 * ms, died=True),
         Tenure("0_1", "W2", 940 * ms, None),
     ]
-    assert tenures.gaps(task_tenures) == [
+    assert task_runs.gaps(task_tenures) == [
         Gap("0_1", "W1", "W2", 900 * ms, died=True),
         Gap("0_0", "W1", "W2", 5 * ms, died=False),
     ]
-    assert tenures.owners(task_tenures) == {"0_0": "W2", "0_1": "W2"}
-    assert tenures.overlaps(task_tenures) == []
+    assert task_runs.owners(task_tenures) == {"0_0": "W2", "0_1": "W2"}
+    assert task_runs.overlaps(task_tenures) == []
 
 
 def test_two_owners_are_found() -> None:
     """A task that starts before its owner stops is an overlap, also if the owner never stops."""
     early = [line(20, "start", "W3", "0_0"), line(50, "start", "W3", "0_1")]
-    task_tenures = tenures.tenures(LOG + early)
-    assert [(a.member, b.member, a.task) for a, b in tenures.overlaps(task_tenures)] == [
+    task_tenures = task_runs.tenures(LOG + early)
+    assert [(a.member, b.member, a.task) for a, b in task_runs.overlaps(task_tenures)] == [
         ("W1", "W3", "0_0"),
         ("W3", "W2", "0_0"),
         ("W3", "W2", "0_1"),
@@ -143,7 +143,7 @@ def test_lines_cut_off_by_a_kill_are_none(tmp_path: Path) -> None:
     """Only whole lines of *.jsonl files count."""
     (tmp_path / "a.jsonl").write_text(json.dumps(LOG[0]) + "\n" + json.dumps(LOG[1])[:9])
     (tmp_path / "b.log").write_text("else\n")
-    assert list(tenures.lines(tmp_path)) == LOG[:1]
+    assert list(task_runs.lines(tmp_path)) == LOG[:1]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_percentiles_are_values_that_occurred(
     values: list[float], percent: float, expected: float | None
 ) -> None:
     """A percentile is the value of the nearest rank, in any order of the input."""
-    assert tenures.nearest_rank(values, percent) == expected
+    assert task_runs.nearest_rank(values, percent) == expected
 
 
 def test_the_figures_of_a_story() -> None:
@@ -218,7 +218,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
     kept.write_text(json.dumps({startup.SPARK: 9.5}))
     from rich.console import Console
 
-    from muster.demo.scene import RichShow
+    from muster.demo.terminal_view import RichShow
 
     class Lock:
         def __enter__(self) -> None: ...
@@ -261,7 +261,7 @@ def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
     """With four members and twelve tasks no heading is cut, and the summary fits on the screen."""
     from rich.console import Console
 
-    from muster.demo.scene import RichShow
+    from muster.demo.terminal_view import RichShow
 
     class Watcher:
         story = Story(G, "muster")

@@ -18,10 +18,10 @@ from support.console.served import LiveGroup, may, served
 from support.repository.sources import ROOT
 from support.suite.waiting import until
 
-from muster.console import writes
+from muster.console import drains_and_settings
+from muster.console.kafka_groups import PublishedShadows
 from muster.console.plans import Question
 from muster.console.report import plan_html, report_html
-from muster.console.shadowed import PublishedShadows
 from muster.console.store import GroupKey, Store
 from muster.kafka.writer import Place
 from muster.output import wall_ms
@@ -29,7 +29,7 @@ from muster.protocol.client_tags import GOVERNED
 from muster.protocol.codec import encode
 from muster.protocol.events import Drain
 from muster.protocol.records import Quarantine
-from muster.simulation.world import BEGINNING_MS
+from muster.simulation.scenario_player import BEGINNING_MS
 from muster.whatif import planned
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def test_a_drain_is_confirmed_first(browser: Browser, monkeypatch: pytest.Monkey
         written.append((event, by))
         return Place("", 0, 0)
 
-    monkeypatch.setattr(writes, "append", append)
+    monkeypatch.setattr(drains_and_settings, "append", append)
     store = Store([PREFIX])
     play(store, {**demo_life(), "until_ms": 15_000})
     with served(store, writes=may("drain")) as url, page(browser) as opened:

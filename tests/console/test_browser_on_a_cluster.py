@@ -21,8 +21,8 @@ from support.worker.fleet import Fleet
 
 from muster.cli.main import main
 from muster.console.app import Options
-from muster.console.guard import Access
 from muster.console.reader import Reader
+from muster.console.request_guard import Access
 from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.protocol.events import Drain

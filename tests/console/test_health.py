@@ -15,7 +15,7 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Drain, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Quarantine, Rejected
-from muster.simulation.world import BEGINNING_MS
+from muster.simulation.scenario_player import BEGINNING_MS
 from muster.streams.observability.metrics import Metrics
 
 END_MS = BEGINNING_MS + 100_000

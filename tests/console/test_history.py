@@ -16,7 +16,7 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
-from muster.simulation.world import BEGINNING_MS
+from muster.simulation.scenario_player import BEGINNING_MS
 
 KEY = GroupKey(PREFIX, "g")
 

@@ -13,11 +13,11 @@ from support.suite.waiting import until
 
 from muster.cli.main import main
 from muster.console.app import Options
-from muster.console.guard import Access
+from muster.console.drains_and_settings import Writes
 from muster.console.reader import Reader
+from muster.console.request_guard import Access
 from muster.console.server import Console, ListenAddress
 from muster.console.store import GroupKey, Store
-from muster.console.writes import Writes
 from muster.protocol import codec
 from muster.protocol.events import GroupConfig, Origin
 from muster.protocol.records import Rejected

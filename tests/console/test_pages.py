@@ -24,7 +24,7 @@ from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 from support.suite.waiting import until
 
-from muster.console.guard import Access, Passwords, networks
+from muster.console.request_guard import Access, Passwords, networks
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput
 from muster.output import wall_ms

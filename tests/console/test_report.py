@@ -28,7 +28,7 @@ from muster.protocol.codec import encode
 from muster.protocol.ids import MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, Move
 from muster.protocol.tasks import Subtopology
-from muster.replay.saved import save
+from muster.replay.saved_records import save
 
 NONE_FROM_OUTSIDE = re.compile(
     r"""(?:src|href|action)\s*=\s*["'](?!data:|#)|@import|url\((?!data:)"""

@@ -35,7 +35,7 @@ from muster.worker.messages import (
     Take,
 )
 from muster.worker.session import Session
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 GROUP = GroupId("g")
 FOREVER = 1 << 62

@@ -27,7 +27,7 @@ from muster.state.group import Group
 from muster.worker import holdings as held
 from muster.worker import lease
 from muster.worker.session import TABLE, Rule, Session
-from muster.worker.steps import Steps
+from muster.worker.session_steps import Steps
 
 
 class Mutant(NamedTuple):

@@ -24,8 +24,8 @@ from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
-from muster.simulation.moving import still_moving
 from muster.simulation.process import Process
+from muster.simulation.unfinished_work import still_moving
 from muster.state import invariants
 from muster.state.group import Group
 from muster.state.liveness import DEAF, FENCED

@@ -25,7 +25,7 @@ from muster.simulation.jobs import Job
 from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
 from muster.simulation.process import GROUP, Process
 from muster.state.errors import InvariantViolation
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 CALM_MS = 90_000
 """A group must have settled this long after the last fault. In the slowest case a session of 5 s

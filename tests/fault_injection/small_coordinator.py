@@ -22,7 +22,7 @@ from muster.simulation.jobs import Job
 from muster.simulation.log import MemberRecord
 from muster.simulation.process import GROUP
 from muster.state.machine import Step
-from muster.worker.steps import ANYONE
+from muster.worker.session_steps import ANYONE
 
 TASKS = tuple(f"0_{n}" for n in range(4))
 

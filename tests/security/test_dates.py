@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.kafka.secured import EXPIRED, Authority
 
-from muster.doctor import dates as doctor_dates
+from muster.doctor import certificates_and_keys as doctor_dates
 from muster.doctor.finding import Level
 from muster.kafka import certificates
 from muster.kafka.settings import ClientSettings

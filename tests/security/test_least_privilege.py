@@ -18,9 +18,9 @@ from support.suite.waiting import until
 
 from muster.broker.embedded_kafka import free_port
 from muster.cli.main import main
-from muster.kafka import access
+from muster.kafka import access_check
+from muster.kafka.acl_grants import Grant, _binding
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
-from muster.kafka.grants import Grant, _binding
 from muster.kafka.reader import read
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
@@ -375,7 +375,7 @@ def test_a_refusal_names_what_is_missing(
 
 
 def test_every_right_of_the_table_is_needed(kafka: SecuredKafka) -> None:
-    """Without one of a role's topic ACLs, `access.why` names that ACL."""
+    """Without one of a role's topic ACLs, `access_check.why` names that ACL."""
     optional = {topic.name(PREFIX) for topic in TOPICS if topic.optional}
     missed = {}
     for role in (Role.CLOCK, Role.WORKER, Role.EXPORTER):
@@ -385,12 +385,12 @@ def test_every_right_of_the_table_is_needed(kafka: SecuredKafka) -> None:
             _revoke(kafka, str(role), acl)
             clients = ClientSettings(kafka.properties(str(role)))
             missed[role, acl] = until(
-                lambda role=role, clients=clients: access.why(clients, role, (PREFIX,)),
+                lambda role=role, clients=clients: access_check.why(clients, role, (PREFIX,)),
                 "the right is gone",
             )
             kafka.grant(PREFIX, **{str(role): str(role)})
             until(
-                lambda role=role, clients=clients: not access.why(clients, role, (PREFIX,)),
+                lambda role=role, clients=clients: not access_check.why(clients, role, (PREFIX,)),
                 "the right is back",
             )
     for (role, acl), text in missed.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.kafka import lasting
+from muster.kafka import lasting_producer
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
@@ -17,7 +17,7 @@ from muster.signing import keyring, rotation
 from muster.signing.keyring import KeyFile
 from muster.streams.clock import Clock, Sleeper
 from muster.streams.job_settings import job_config
-from muster.worker.link import Link
+from muster.worker.kafka_link import Link
 from muster.worker.messages import Failed, Input, Send
 
 G, M = GroupId("g"), MemberId("m")
@@ -58,7 +58,7 @@ def believed(keys: KeyFile, record: dict[str, Any], caller: Caller) -> bool:
 def produced(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The records that workers write, without a broker."""
     producer = Producer()
-    monkeypatch.setattr(lasting, "Producer", lambda *_, **__: producer)
+    monkeypatch.setattr(lasting_producer, "Producer", lambda *_, **__: producer)
     return producer.produced
 
 

@@ -26,7 +26,7 @@ from muster.protocol.events import Event
 from muster.simulation.shrinking import shrunk
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "4000"))
 SEED = int(os.environ.get("MUSTER_FAULT_SEED", "1000000"))

@@ -18,7 +18,7 @@ from muster.assignor.api import (
 )
 from muster.assignor.model import Assignor
 from muster.documents.scenario import parse_scenario
-from muster.simulation.world import BEGINNING_MS, World
+from muster.simulation.scenario_player import BEGINNING_MS, World
 
 NAME = "mine:Wishing"
 SIZE = 4

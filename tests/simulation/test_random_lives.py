@@ -28,7 +28,7 @@ from muster.documents.scenario import parse_scenario
 from muster.protocol.ids import Role
 from muster.simulation.lives import random_scenario
 from muster.simulation.promises import Promises
-from muster.simulation.world import World
+from muster.simulation.scenario_player import World
 
 LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
 SEED = int(os.environ.get("MUSTER_LIVES_SEED", "1000000"))

@@ -15,7 +15,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, Unit
 from muster.simulation.scenario import Configured, Crashes, Joins, Leaves, Scenario, ScenarioEvent
-from muster.simulation.world import GROUP, World
+from muster.simulation.scenario_player import GROUP, World
 
 Owners = dict[str, str]
 TASKS = Subtopology("0", 60, stateful=True)

@@ -16,7 +16,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, GroupConfig, Origin
 from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, Rejected
 from muster.protocol.tasks import Subtopology
-from muster.replay.fold import Fold, Published, Recording
+from muster.replay.repeat_and_compare import Fold, Published, Recording
 from muster.state import invariants, placement
 from muster.state.assignor_outcome import Outcome, Question
 from muster.state.group import Group

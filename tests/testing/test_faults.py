@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.suite.examples import examples
 
 from muster.testing import Environment, EnvironmentFailed, Fault, Script, faults
-from muster.testing.scripts import LASTING, NAMES, OF_A_WORKER
+from muster.testing.fault_scripts import LASTING, NAMES, OF_A_WORKER
 
 SHORT = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
 

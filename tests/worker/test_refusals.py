@@ -8,7 +8,7 @@ import threading
 import pytest
 from confluent_kafka import KafkaError
 
-from muster.kafka import access
+from muster.kafka import access_check
 from muster.kafka.settings import client_settings
 from muster.worker import refusals
 from muster.worker.refusals import Refusals
@@ -34,7 +34,7 @@ def test_a_reason_is_logged_once(
 ) -> None:
     """Another reason than before is logged only if it still holds a moment later."""
     left = [*seen]
-    monkeypatch.setattr(access, "explained", lambda *_: left.pop(0))
+    monkeypatch.setattr(access_check, "explained", lambda *_: left.pop(0))
     monkeypatch.setattr(refusals, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(refusals, "SETTLE_S", 0.0)
     hears = Refusals(client_settings("nowhere:1"), "muster")

@@ -41,7 +41,7 @@ from muster.worker.messages import (
     Take,
 )
 from muster.worker.rng import JOIN_PAUSE_MAX_MS, mixed63
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 # -------------------------------------------------------------------------------------- stories
 

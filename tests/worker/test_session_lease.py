@@ -29,7 +29,7 @@ from muster.worker.messages import (
     Send,
 )
 from muster.worker.rng import mixed63
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 # ------------------------------------------------------------------------ heartbeats and the lease
 

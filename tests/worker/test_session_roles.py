@@ -13,7 +13,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import LAGS_MAX
 from muster.worker.messages import Begin, Read, Ready, Released, Restored, Take, Wanted
-from muster.worker.steps import GATHER_MS
+from muster.worker.session_steps import GATHER_MS
 
 # ------------------------------------------------------------------------------------- releases
 

@@ -28,8 +28,8 @@ from muster.worker.messages import (
 )
 from muster.worker.rng import mixed63
 from muster.worker.session import TABLE, on
-from muster.worker.states import FAULTS, State
-from muster.worker.steps import Steps
+from muster.worker.session_states import FAULTS, State
+from muster.worker.session_steps import Steps
 
 INPUTS: dict[type, Input] = {
     Begin: Begin(),

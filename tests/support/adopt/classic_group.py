@@ -20,8 +20,8 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from muster.adopt import writing
-from muster.adopt.said import is_governor
+from muster.adopt import sync_answers
+from muster.adopt.join_metadata import is_governor
 from muster.protocol.ids import Task
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCING, FENCED = 0, 22, 23, 25, 27, 82
@@ -402,7 +402,9 @@ class Follower:
             wanted = sorted(ids)[number % len(ids)]
             if owner.get(task, wanted) == wanted:
                 given[wanted].append(task)
-        return [_of("A", member_id=i, assignment=writing.consumer(t)) for i, t in given.items()]
+        return [
+            _of("A", member_id=i, assignment=sync_answers.consumer(t)) for i, t in given.items()
+        ]
 
     def _synced(self, answer: Any) -> None:
         if self._is_unknown(answer):

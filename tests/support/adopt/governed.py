@@ -12,6 +12,7 @@ from dataclasses import replace
 from support.adopt.classic_group import Follower, Group, Time
 
 from muster.adopt.governor import Governor
+from muster.adopt.join_metadata import Kind, is_governor
 from muster.adopt.model import (
     AssignableUnits,
     Configured,
@@ -23,7 +24,6 @@ from muster.adopt.model import (
     State,
     Stop,
 )
-from muster.adopt.said import Kind, is_governor
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place
 from muster.protocol.events import Drain, Event, GroupConfig, Origin, Tick

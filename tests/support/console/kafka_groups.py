@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from muster.discovery.topics import Topic
 from muster.kafka.groups import Description, Kind, Member, Partition
-from muster.shadow.look import ShadowedGroup
+from muster.shadow.group_reader import ShadowedGroup
 
 
 def consumer(name: str, *numbers: int) -> Member:

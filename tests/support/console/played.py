@@ -17,7 +17,7 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Event
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot
-from muster.simulation.world import BEGINNING_MS, World
+from muster.simulation.scenario_player import BEGINNING_MS, World
 from muster.state.machine import Step
 
 PREFIX = "muster"

@@ -13,15 +13,15 @@ from typing import Any
 from support.console.played import PREFIX, PublishingWorld
 
 from muster.console.app import Options
-from muster.console.guard import Access
+from muster.console.drains_and_settings import Writes
+from muster.console.request_guard import Access
 from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
-from muster.console.writes import Writes
 from muster.documents.scenario import parse_scenario
 from muster.kafka.settings import client_settings
 from muster.output import wall_ms
 from muster.protocol.records import GroupSnapshot
-from muster.simulation.world import BEGINNING_MS
+from muster.simulation.scenario_player import BEGINNING_MS
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 from muster import Worker
 from muster.protocol.events import Join
 from muster.protocol.ids import Task
-from muster.worker import link
+from muster.worker import kafka_link
 from muster.worker.assignment import Assignment
 
 
@@ -25,7 +25,7 @@ def mock_servers() -> Iterator[str]:
 @pytest.fixture
 def closes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads check more often than usual whether they must end."""
-    monkeypatch.setattr(link, "WAIT_S", 0.02)
+    monkeypatch.setattr(kafka_link, "WAIT_S", 0.02)
 
 
 @pytest.fixture

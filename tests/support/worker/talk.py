@@ -19,7 +19,7 @@ from muster.worker.messages import (
     Send,
 )
 from muster.worker.session import Session
-from muster.worker.states import State
+from muster.worker.session_states import State
 
 GROUP, MEMBER = GroupId("g"), MemberId("m")
 JOIN = Join(group=GROUP, member=MEMBER, incarnation=0, rack="r1")

@@ -1,0 +1,149 @@
+"""Runs a governor on a thread of its own, with a queue of its inputs."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from muster.adopt.coordinator_connections import CoordinatorConnection
+from muster.adopt.governor import Governor
+from muster.adopt.model import (
+    AssignableUnits,
+    GovernorInput,
+    GovernorPresence,
+    Options,
+    Round,
+    State,
+    Stop,
+)
+from muster.adopt.muster_topics import MusterTopics
+from muster.protocol.errors import MusterError
+from muster.protocol.records import GroupSnapshot
+from muster.worker.boottime import boottime_ms
+
+log = logging.getLogger("muster.adopt")
+
+IDLE_S: Final = 1.0
+RECORD_MS: Final = 5_000
+"""How long the reader may take to read a group's snapshots before its governor begins."""
+QUIET_S: Final = 0.25
+"""If no newer snapshot arrives for this long, the newest has been read."""
+
+
+class Failed(MusterError):
+    """A governor ended because of a defect.
+
+    Operator action: report what the log says; start the command again.
+    """
+
+
+class Runner:
+    """One governed group; `start` it once, `stop` it once.
+
+    Args:
+        options: how it is governed.
+        connection: to its coordinator in Kafka.
+        topics: muster's topics.
+        watch_partitions: called with the topics that members read; it answers with `set_units`.
+        look_for_governor: called to learn whether another governor is in the group; it answers
+            with `set_presence`.
+        on_round: called after each rebalance.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        connection: CoordinatorConnection,
+        topics: MusterTopics,
+        watch_partitions: Callable[[Sequence[str]], None],
+        look_for_governor: Callable[[], None],
+        on_round: Callable[[Round], None],
+    ) -> None:
+        self.watch_partitions, self.look_for_governor, self.on_round = (
+            watch_partitions,
+            look_for_governor,
+            on_round,
+        )
+        self._connection, self._group = connection, options.group
+        self._is_known = options.is_known
+        self._defect: Failed | None = None
+        self._inputs: queue.SimpleQueue[GovernorInput] = queue.SimpleQueue()
+        post = self._inputs.put
+        self._governor = Governor(options, connection, topics, self, post, boottime_ms)
+        self._thread = threading.Thread(
+            target=self._run, name=f"muster-governor-{options.group}", daemon=True
+        )
+        topics.follow(options.group, post)
+
+    @property
+    def failure(self) -> MusterError | None:
+        """Why the governor ended by itself; None = it runs, was stopped, or was removed."""
+        return self._defect or self._governor.failure
+
+    @property
+    def state(self) -> State:
+        """The governor's state."""
+        return self._governor.state
+
+    def start(self) -> None:
+        """Begin to govern."""
+        self._thread.start()
+
+    def set_units(self, jobs: AssignableUnits) -> None:
+        """Give the governor the group's topics or connectors."""
+        self._inputs.put(jobs)
+
+    def set_presence(self, governed: bool | None) -> None:
+        """Tell the governor whether another one is in the group; None = not known."""
+        self._inputs.put(GovernorPresence(governed))
+
+    def stop(self) -> None:
+        """Begin to hand the group back to its own assignor. Returns at once; see `join`."""
+        self._inputs.put(Stop())
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end. Return whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._govern()
+        except Exception:  # a defect must not look like a group that was handed back
+            log.exception("the governor failed", extra={"group": self._group})
+            self._defect = Failed(f"the governor of {self._group!r} failed; its log says how")
+        finally:
+            self._connection.close()
+
+    def _read_newest_record(self) -> None:
+        """Wait for the group's newest snapshot before the governor joins."""
+        until_ms = boottime_ms() + RECORD_MS
+        seen = False
+        while self._governor.state is State.NEW and boottime_ms() < until_ms:
+            try:
+                governor_input = self._inputs.get(timeout=QUIET_S)
+            except queue.Empty:
+                if seen:
+                    return
+                continue
+            seen = seen or isinstance(governor_input, GroupSnapshot)
+            self._governor.take(governor_input)
+
+    def _govern(self) -> None:
+        if self._is_known:
+            self._read_newest_record()
+        if self._governor.state is State.NEW:
+            self._governor.begin()
+        while self._governor.state is not State.ENDED:
+            due = self._governor.due_ms()
+            wait_s = IDLE_S if due is None else max(0.0, (due - boottime_ms()) / 1_000)
+            try:
+                governor_input = self._inputs.get(timeout=wait_s)
+            except queue.Empty:
+                self._governor.take(None)
+            else:
+                self._governor.take(governor_input)

@@ -1,0 +1,266 @@
+"""Streams of server-sent events: what changed in a group, or in the list of groups.
+
+Each message says what differs from the previous message. While a slow browser receives one, later
+records only mark the group as changed, and the next message has the newest state. So the reader
+never waits for a page, and a page costs at most one message of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+
+from muster.console.explanations import Explainer, round_json
+from muster.console.fleet import findings, rows
+from muster.console.frames import Frame, delta, frame
+from muster.console.history import Moment
+from muster.console.store import GroupKey, Store
+from muster.doctor.finding import Finding
+from muster.output import wall_ms
+
+Json: TypeAlias = dict[str, Any]
+PAUSE_S = 0.05
+"""Least time between two messages to a page of a group."""
+FLEET_PAUSE_S = 1.0
+COUNTS_S = 1.0
+"""How often sentences that count seconds are sent again."""
+KEEP_ALIVE_S = 15.0
+STREAMS_MAX = 500
+FRAMES_MAX = 64
+ROUNDS_SHOWN = 300
+MOMENTS_SHOWN = 1_500
+
+
+class Hub:
+    """Wakes the pages of a group, in the event loop, when the store gets a record of it.
+
+    Args:
+        store: the groups.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._lock = threading.Lock()
+        self._changed: set[GroupKey] = set()
+        self._is_called = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[GroupKey | None, set[asyncio.Event]] = {}
+        self.streams = 0
+        store.listen(self._note)
+
+    def _note(self, key: GroupKey) -> None:
+        """Called by the reader; thousands of records cause one call of the event loop."""
+        with self._lock:
+            self._changed.add(key)
+            loop = self._loop
+            if self._is_called or loop is None:
+                return
+            self._is_called = True
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        with self._lock:
+            changed, self._changed, self._is_called = self._changed, set(), False
+        for key in (*changed, None):
+            for event in self._waiting.get(key, ()):
+                event.set()
+
+    @contextmanager
+    def watch(self, key: GroupKey | None) -> Iterator[asyncio.Event]:
+        """An event that is set when a group has changed; None = any group."""
+        self._loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(event)
+        self.streams += 1
+        try:
+            yield event
+        finally:
+            self.streams -= 1
+            self._waiting[key].discard(event)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+
+class SharedViews:
+    """Frames and rows that pages share, so that ten pages of a group cost little more than one.
+
+    Args:
+        store: the groups.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lock = threading.Lock()
+        self._frames: dict[tuple[GroupKey, int], Frame] = {}
+        self._fleet: tuple[int, float, dict[str, Json]] = (-1, 0.0, {})
+
+    def frame(self, key: GroupKey, moment: Moment) -> Frame | None:
+        """The frame of a moment of a group; None = the group is gone."""
+        with self._lock:
+            known = self._frames.pop((key, moment.number), None)
+            if known is not None:
+                self._frames[key, moment.number] = known
+                return known
+        history = self.store.history(key)
+        if history is None:
+            return None
+        made = frame(history, moment, history.snapshot(moment))
+        with self._lock:
+            self._frames[key, moment.number] = made
+            while len(self._frames) > FRAMES_MAX:
+                del self._frames[next(iter(self._frames))]
+        return made
+
+    def findings(self) -> dict[str, list[Finding]]:
+        """The doctor's findings on groups and dead letters, by prefix."""
+        return findings(self.store, wall_ms())
+
+    def fleet(self) -> dict[str, Json]:
+        """The rows of all groups, computed at most once a second."""
+        with self._lock:
+            changes, at_s, known = self._fleet
+            now_s = time.monotonic()
+            if now_s - at_s < FLEET_PAUSE_S or (changes == self.store.changes and now_s - at_s < 5):
+                return known
+            changes = self.store.changes
+            made = rows(self.store, self.findings(), wall_ms())
+            self._fleet = (changes, now_s, made)
+            return made
+
+    def status(self) -> Json:
+        """The console's own state: {"caught_up", "fault", "skipped"}."""
+        store = self.store
+        return {
+            "caught_up": store.caught_up,
+            "fault": store.fault,
+            "skipped": store.skipped,
+        }
+
+
+class GroupStream:
+    """The messages to one page of one group.
+
+    Args:
+        views: frames that pages share.
+        key: the group.
+    """
+
+    def __init__(self, views: SharedViews, key: GroupKey) -> None:
+        self._views = views
+        self._key = key
+        self._frame: Frame | None = None
+        self._extra: Json = {}
+        self._rounds: dict[int, Json] = {}
+        self._moment = -1
+        self.counts = False
+
+    def message(self) -> str | None:
+        """What differs from the previous message, as JSON; None = nothing."""
+        history = self._views.store.history(self._key)
+        moment = None if history is None or not history.moments else history.moments[-1]
+        made = None if moment is None else self._views.frame(self._key, moment)
+        if history is None or moment is None or made is None:
+            return self._changes_json({"gone": True, **self._views.status()}, {})
+        changed = {} if made is self._frame else delta(self._frame, made)
+        if changed.get("whole"):
+            self._rounds, self._moment = {}, -1
+        self._frame = made
+        changed |= self._timeline(history, moment)
+        notes = Explainer(history.snapshot(moment), moment.pending, wall_ms()).notes()
+        self.counts = bool(notes)
+        return self._changes_json({"gone": False, "notes": notes, **self._views.status()}, changed)
+
+    def _changes_json(self, extra: Json, changed: Json) -> str | None:
+        changed |= {k: v for k, v in extra.items() if self._extra.get(k, _NEVER) != v}
+        self._extra = extra
+        return json.dumps(changed, separators=(",", ":")) if changed else None
+
+    def _timeline(self, history: Any, moment: Moment) -> Json:  # noqa: ANN401  a History
+        """Moments and generations that are new or changed."""
+        with self._views.store.lock:
+            rounds = list(history.rounds)[-ROUNDS_SHOWN:]
+            moments = [
+                [m.number, m.at_ms, m.generation]
+                for m in list(history.moments)[-MOMENTS_SHOWN:]
+                if m.number > self._moment
+            ]
+            oldest = history.moments[0].number
+        changed: Json = {}
+        now = {each.generation: round_json(each, each.seen_ms) for each in rounds}
+        news = [row for number, row in now.items() if self._rounds.get(number) != row]
+        self._rounds, self._moment = now, moment.number
+        if news:
+            changed["rounds"] = news
+        if moments:
+            changed["moments"] = moments
+            changed["oldest"] = oldest
+        return changed
+
+
+_NEVER = object()
+
+
+class FleetStream:
+    """The messages to one page of the list of groups.
+
+    Args:
+        views: rows that pages share.
+    """
+
+    def __init__(self, views: SharedViews) -> None:
+        self._views = views
+        self._rows: dict[str, Json] = {}
+        self._status: Json = {}
+
+    def message(self) -> str | None:
+        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs."""
+        made, status = self._views.fleet(), self._views.status()
+        changed: Json = dict.fromkeys(self._rows.keys() - made.keys())
+        changed |= {key: row for key, row in made.items() if self._rows.get(key) != row}
+        message: Json = {"rows": changed} if changed else {}
+        message |= {key: value for key, value in status.items() if self._status.get(key) != value}
+        self._rows, self._status = made, status
+        return json.dumps(message, separators=(",", ":")) if message else None
+
+
+async def events(
+    hub: Hub,
+    key: GroupKey | None,
+    message: Callable[[], str | None],
+    pause_s: float,
+    counts: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[str]:
+    """The text of one stream, until the page is closed.
+
+    Args:
+        hub: wakes the stream when a group has changed.
+        key: the group; None = all groups.
+        message: returns the next message; called in a thread.
+        pause_s: least time between two messages.
+        counts: whether to send again every second, because a shown sentence counts seconds.
+    """
+    with hub.watch(key) as event:
+        yield "retry: 1500\n\n"
+        quiet_since = time.monotonic()
+        while True:
+            event.clear()
+            payload = await run_in_threadpool(message)
+            if payload is not None:
+                quiet_since = time.monotonic()
+                yield f"data: {payload}\n\n"
+            elif time.monotonic() - quiet_since > KEEP_ALIVE_S:
+                quiet_since = time.monotonic()
+                yield ": nothing new\n\n"
+            await asyncio.sleep(pause_s)
+            try:
+                wait_s = COUNTS_S if counts() or key is None else KEEP_ALIVE_S / 3
+                await asyncio.wait_for(event.wait(), wait_s)
+            except TimeoutError:
+                continue

@@ -1,0 +1,191 @@
+"""Reads the groups that Kafka coordinates every few seconds, and adds them to the console's store.
+
+`muster.shadow` converts each group to a snapshot like those that muster publishes. The store gets
+it when owners, members or tasks differ from the previous one. Kafka keeps no history, so a shadowed
+group's timeline begins when the console starts, and this module numbers its generations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from muster.console.store import SHADOWED, Store
+from muster.discovery.topics import topics
+from muster.errors import BadInput, NotFound
+from muster.kafka.cluster import admin, failures_named
+from muster.kafka.groups import Description, Kind, Listed, describe_with, listed_with
+from muster.kafka.protocol_client import connected
+from muster.kafka.settings import ClientSettings
+from muster.output import wall_ms
+from muster.protocol.codec import encode
+from muster.protocol.errors import MusterError
+from muster.protocol.ids import GroupId, Role
+from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Move
+from muster.protocol.tasks import TaskTable
+from muster.shadow.group_conversion import ASSIGNORS, as_group
+from muster.shadow.group_reader import ShadowedGroup
+from muster.shadow.placement_figures import present
+from muster.streams.background_thread import Loop
+
+LOOK_EVERY_S = 2.0
+"""How often the groups are read."""
+GROUPS_MAX = 200
+"""Most groups that are shown: the first by name."""
+NAMES_MAX = 3
+"""Most members that a cause names."""
+
+_log = structlog.get_logger("muster.console")
+
+
+class Shadows(Loop):
+    """Reads Kafka's groups while its ``with`` block runs.
+
+    Args:
+        clients: how to reach Kafka.
+        store: gets the groups, under the prefix `SHADOWED`.
+    """
+
+    def __init__(self, clients: ClientSettings, store: Store) -> None:
+        super().__init__("muster-console-shadows")
+        self._clients = clients
+        self._published = PublishedShadows(store)
+
+    def _run(self) -> None:
+        logged = ""
+        while not self._closing.is_set():
+            try:
+                self._look()
+                logged = ""
+            except Exception as error:
+                # A console that is left open goes on reading; it logs each cause once.
+                why = self._clients.hidden(str(error)) or type(error).__name__
+                if why != logged:
+                    _log.warning("cannot read Kafka's groups", why=why)
+                logged = why
+            self._closing.wait(LOOK_EVERY_S)
+
+    def _look(self) -> None:
+        with connected(self._clients) as client:
+            names = self._published.wanted(listed_with(client))
+            try:
+                described = describe_with(client, names) if names else []
+            except NotFound:
+                return  # a group ended after it was listed; the next reading leaves it out
+        with failures_named(self._clients):
+            read = {topic for each in described for topic in each.topics()}
+            known_topics = topics(admin(self._clients), read)
+        now_ms = wall_ms()
+        for each in described:
+            group_topics = {
+                name: known_topics[name] for name in each.topics() if name in known_topics
+            }
+            self._published.take(ShadowedGroup(each, group_topics, at_ms=now_ms))
+        self._published.keep(names)
+
+
+@dataclass(slots=True)
+class PublishedShadows:
+    """Adds the shadowed groups to the store when they differ from their previous reading.
+
+    Attributes:
+        store: gets the snapshots.
+        last: group → the newest snapshot that the store got.
+        warned: whether the log says that some groups are not shown.
+    """
+
+    store: Store
+    last: dict[str, GroupSnapshot] = field(default_factory=dict)
+    warned: bool = False
+
+    def wanted(self, listed: Iterable[Listed]) -> list[str]:
+        """The groups to show, by name.
+
+        Groups whose members muster cannot read are left out, as are the consumer groups of muster's
+        own programs, and governed groups, which the store has from muster's topics.
+        """
+        ours = tuple(f"{prefix}." for prefix in self.store.prefixes)
+        led = {key.group for key, _ in self.store.histories() if key.prefix != SHADOWED}
+        names = [
+            each.group
+            for each in listed
+            if each.kind in ASSIGNORS and not each.group.startswith(ours) and each.group not in led
+        ]
+        if len(names) > GROUPS_MAX and not self.warned:
+            self.warned = True
+            _log.warning("some of Kafka's groups are left out", groups=len(names), shown=GROUPS_MAX)
+        return names[:GROUPS_MAX]
+
+    def take(self, shadowed: ShadowedGroup) -> None:
+        """Add a group to the store if it differs from its previous reading."""
+        described = shadowed.description
+        if described.is_rebalancing and described.kind is Kind.CLASSIC:
+            return  # Kafka returns no assignments during a rebalance
+        try:
+            group = as_group(shadowed)
+        except (BadInput, MusterError) as error:
+            _log.debug("a group is left out", group=described.group, why=str(error))
+            return
+        before = self.last.get(described.group)
+        record = _next(before, group, described)
+        if record is not None:
+            self.last[described.group] = record
+            self.store.take(SHADOWED, record, shadowed.at_ms, encode(record).value or b"")
+
+    def keep(self, names: Collection[str]) -> None:
+        """Remove all other groups from the store."""
+        for name in self.last.keys() - set(names):
+            del self.last[name]
+            self.store.take(SHADOWED, GroupGone(group=GroupId(name)), wall_ms(), b"")
+
+
+def _next(
+    before: GroupSnapshot | None, group: GroupSnapshot, described: Description
+) -> GroupSnapshot | None:
+    """The snapshot as the group's next generation, with cause and moves; None = no difference."""
+    by = described.assignor or "Kafka's assignor"
+    if described.is_rebalancing:
+        group = replace(group, state=GroupState.RECONCILING)
+    if before is None:
+        return replace(group, cause=f"first seen; placed by {by}")
+    owners, was = _owners(group), _owners(before)
+    members, old = ({m.id for m in each.members} for each in (group, before))
+    if (owners, members, group.tasks, group.state) == (was, old, before.tasks, before.state):
+        return None
+    moves = tuple(
+        Move(
+            task=task,
+            role=Role.ACTIVE,
+            from_member=was.get(task),
+            to_member=owner,
+            reason=f"{by} moved it",
+        )
+        for task, owner in sorted(owners.items())
+        if was.get(task) != owner
+    )
+    if (owners, members, group.tasks) == (was, old, before.tasks):
+        return replace(group, generation=before.generation, cause=before.cause, moves=before.moves)
+    causes = [*_members_text(members - old, "joined"), *_members_text(old - members, "left")]
+    if group.tasks != before.tasks:
+        causes.append(f"tasks {len(TaskTable(before.tasks))} → {len(TaskTable(group.tasks))}")
+    return replace(
+        group,
+        generation=before.generation + 1,
+        target_generation=before.generation + 1,
+        cause="; ".join(causes) or "Kafka moved partitions",
+        moves=moves,
+    )
+
+
+def _owners(group: GroupSnapshot) -> dict[str, str]:
+    return {task: member for member, tasks in present(group).items() for task in tasks}
+
+
+def _members_text(names: Collection[str], what: str) -> list[str]:
+    if not names:
+        return []
+    shown = sorted(names)[:NAMES_MAX]
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return [f"{', '.join(shown)}{more} {what}"]

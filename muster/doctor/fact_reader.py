@@ -1,0 +1,175 @@
+"""Reads from Kafka the facts that the doctor's checks of a job and its groups need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from muster.doctor import job as doctor_job
+from muster.doctor.claim import is_news
+from muster.doctor.facts import CanaryAnswer, Claim, Facts, Heard
+from muster.kafka.reader import Row, read
+from muster.kafka.settings import ClientSettings
+from muster.protocol.codec import decode, decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Event, Join, Origin, Tick
+from muster.protocol.framing import PREFIX
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import parse_key
+from muster.protocol.records import (
+    CoordinatorClaim,
+    CoordinatorSign,
+    GroupSnapshot,
+    Record,
+    Rejected,
+    WakeUp,
+)
+from muster.protocol.topics import TopicKind, topic_name
+from muster.published.holdups import PendingReleases
+from muster.published.last_seen import Signed
+from muster.published.snapshots import history
+from muster.streams.canary import GROUP as CANARY
+
+HEARD_MS = 120_000
+"""How far back the membership topic is read."""
+
+
+def gather(settings: ClientSettings, prefix: str) -> Facts:
+    """Read the facts for `doctor.job`.
+
+    Raises:
+        Unreachable, Refused, NoTopics: a topic cannot be read.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
+    answered: dict[GroupId, int] = {}
+    writes: list[tuple[int, int]] = []
+    pending = PendingReleases()
+    for published in history(settings, prefix, None):
+        pending.take(published)
+        record = published.record
+        answered[record.group] = published.at_ms
+        if isinstance(record, GroupSnapshot):
+            before = groups.get(record.group)
+            if is_news(None if before is None else before[0], record):
+                writes.append((published.at_ms, record.coordinator_epoch))
+            groups[record.group] = (record, published.at_ms)
+        else:
+            groups.pop(record.group, None)
+    wakeups: dict[GroupId, int] = {}
+    canary: CanaryAnswer | None = None
+    published_ms = max(answered.values(), default=0)
+    signs: dict[str, Signed] = {}
+    alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda alarm: alarm[1])
+    for _, at_ms, wakeup in alarms:  # by time: added partitions can split a group's records
+        if isinstance(wakeup, CoordinatorSign):
+            signs[wakeup.job] = Signed(at_ms, wakeup)
+            continue
+        published_ms = max(published_ms, at_ms)
+        if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
+            canary = _canary_answer(wakeup, at_ms)
+        elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
+            agreed = wakeup.agreement
+            wakeups[wakeup.group] = wakeup.at_ms if agreed is None else agreed.until_ms
+        elif isinstance(wakeup, WakeUp):
+            wakeups.pop(wakeup.group, None)
+    since_ms = now_ms - doctor_job.REJECTED_MS
+    rejected = [
+        (at_ms, record)
+        for _, at_ms, record in _records(settings, prefix, TopicKind.REJECTED, since_ms)
+        if isinstance(record, Rejected)
+    ]
+    heard = _heard(settings, prefix, now_ms - HEARD_MS, answered)
+    return Facts(
+        now_ms=now_ms,
+        read_ms=time.time_ns() // 1_000_000,
+        claims=[
+            Claim(offset, at_ms, record)
+            for offset, at_ms, record in _records(settings, prefix, TopicKind.COORDINATOR)
+            if isinstance(record, CoordinatorClaim)
+        ],
+        groups=groups,
+        writes=sorted(writes),
+        wakeups=wakeups,
+        heard=heard,
+        rejected=rejected,
+        holdups={group: pending.holdups(snapshot) for group, (snapshot, _) in groups.items()},
+        published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
+        canary=canary,
+        signs=[*signs.values()],
+    )
+
+
+def _canary_answer(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:
+    mark = wakeup.published
+    if wakeup.at_ms is None or mark is None:
+        return None
+    return CanaryAnswer(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
+
+
+def _records(
+    settings: ClientSettings, prefix: str, kind: TopicKind, since_ms: int | None = None
+) -> Iterator[tuple[int, int, Record]]:
+    """(offset, timestamp, record) of every record of a topic that can be decoded."""
+    for row in read(settings, topic_name(kind, prefix), since_ms=since_ms):
+        try:
+            yield row.offset, row.at_ms, decode_record(kind, row.key, row.value)
+        except DecodeError:
+            continue  # not a record of muster's
+
+
+def _heard(
+    settings: ClientSettings, prefix: str, since_ms: int, answered: Mapping[GroupId, int]
+) -> dict[GroupId, Heard]:
+    """The newest records of each group on the membership topic; only joins and ticks are decoded.
+
+    Args:
+        settings: how to reach Kafka.
+        prefix: of the topics.
+        since_ms: read records from this timestamp on.
+        answered: timestamp of each group's newest record on ``<prefix>.groups``.
+    """
+    by_group: dict[GroupId, Heard] = {}
+    for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
+        try:
+            group = parse_key(row.key).group
+        except DecodeError:
+            continue
+        before = by_group.get(group, Heard())
+        value = row.value or b""
+        if value.startswith(PREFIX["Tick"]):
+            covered_ms = row.at_ms if _is_covered(row) else 0
+            by_group[group] = replace(
+                before,
+                tick_ms=max(before.tick_ms, row.at_ms),
+                covered_ms=max(before.covered_ms, covered_ms),
+            )
+            continue
+        by_group[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
+        if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
+            since_ms = before.unanswered_ms or row.at_ms
+            joined = before.joined | _joined(row)
+            by_group[group] = replace(heard, unanswered_ms=since_ms, joined=joined)
+    return by_group
+
+
+def _joined(row: Row) -> frozenset[str]:
+    """The id of the member that joins; empty if the join cannot be decoded."""
+    event = _event(row)
+    return frozenset([event.member]) if isinstance(event, Join) else frozenset()
+
+
+def _is_covered(row: Row) -> bool:
+    """Whether a tick has a cover: its clock reads the heartbeats that members write apart."""
+    event = _event(row)
+    return isinstance(event, Tick) and event.cover is not None
+
+
+def _event(row: Row) -> Event | None:
+    try:
+        return decode(
+            TopicKind.MEMBERSHIP, row.key, row.value, Origin("", 0, row.offset, row.at_ms)
+        )
+    except DecodeError:
+        return None

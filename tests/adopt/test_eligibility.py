@@ -1,0 +1,146 @@
+"""What is refused before anything is changed: one line each, with what can be done."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from muster.adopt import eligibility, rights
+from muster.adopt.eligibility import GovernableGroup
+from muster.adopt.join_metadata import Kind
+from muster.cli.main import main
+from muster.errors import BadInput
+from muster.kafka import groups
+from muster.kafka.groups import ConnectWorker, Description, Listed, Member
+
+WORKER = ConnectWorker(2, "http://w1:8083/", 5, {}, {}, {}, "http://w1:8083/", 0)
+
+
+def consumer(name: str, instance: str | None = None) -> Member:
+    return Member(name, instance, name, "host", topics=("orders",))
+
+
+THERE = {
+    "orders": (groups.Kind.CLASSIC, "range", (consumer("A"), consumer("B"))),
+    "empty": (groups.Kind.CLASSIC, "", ()),
+    "new": (groups.Kind.CONSUMER, "uniform", (consumer("A"),)),
+    "app": (groups.Kind.STREAMS, "", ()),
+    "old-app": (groups.Kind.CLASSIC, "stream", (consumer("A"),)),
+    "shared": (groups.Kind.OTHER, "", ()),
+    "governed": (groups.Kind.CLASSIC, "range", (consumer("G", "muster-governor-7"),)),
+    "cluster": (
+        groups.Kind.CONNECT,
+        "sessioned",
+        (Member("connect-1", None, "c", "host", connect=WORKER),),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch):
+    """Kafka has the groups of `THERE`, and this login has all rights."""
+
+    @contextmanager
+    def connected(clients):
+        yield None
+
+    def described(client, names):
+        return [
+            Description(name, kind, "Stable", assignor, None, members)
+            for name in names
+            for kind, assignor, members in [THERE[name]]
+        ]
+
+    rows = [Listed(name, kind, "Stable") for name, (kind, *_) in THERE.items()]
+    monkeypatch.setattr(eligibility, "connected", connected)
+    monkeypatch.setattr(rights, "check_groups", lambda *given: None)
+    monkeypatch.setattr(rights, "check_topics", lambda *given: None)
+    monkeypatch.setattr(groups, "listed_with", lambda client: rows)
+    monkeypatch.setattr(groups, "describe_with", described)
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ("ordres", r"Kafka has no group 'ordres', or .* there are: orders.*--fresh takes the seat"),
+        ("empty", "group 'empty' has no members now; .*: try again. --fresh takes the seat"),
+        ("new", r"KIP-848.*no member leads. muster shadow works.*group.protocol=classic"),
+        ("app", r"KIP-1071.*no member leads"),
+        ("old-app", "is of Kafka Streams: only a member with its topology"),
+        ("shared", "no member assigns there"),
+        ("governed", r"governed by muster-governor-7 already; --stand-by"),
+    ],
+)
+def test_groups_that_are_refused(group, said, capsys):
+    """The command says it in one line; its exit code tells bad input from failure."""
+    assert main(["adopt", "--group", group]) in (1, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert re.search(said, lines[0]), lines[0]
+
+
+def test_groups_that_can_be_governed():
+    """Their kind, their members as muster calls them, and the protocol they share."""
+    examined = eligibility.examine(None, ["orders", "cluster"], own="muster-governor-1")
+    assert examined["orders"] == GovernableGroup(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
+    assert examined["cluster"] == GovernableGroup(Kind.CONNECT, ("w1:8083",), "sessioned")
+    assert eligibility.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
+    assert (
+        eligibility.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
+    )
+
+
+def test_pins_and_weights_of_connect(capsys):
+    """A worker is named by host and port, or by its REST address."""
+    cluster = GovernableGroup(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
+    both = [("a", "w1:8083"), ("a-0", "http://w1:8083/"), ("a-0", "w2:8083")]
+    pins = eligibility.pins_of(both, cluster, "cluster")
+    assert pins == {"w1:8083": ("a", "a-0"), "w2:8083": ("a-0",)}
+    with pytest.raises(BadInput, match=r"--pin a=w9: no such worker in 'cluster'.*--expect w9 if"):
+        eligibility.pins_of([("a", "w9")], cluster, "cluster")
+    assert eligibility.pins_of([("a", "w9")], cluster, "cluster", ["http://w9/"]) == {"w9": ("a",)}
+    assert main(["adopt", "--group", "cluster", "--weight", "lag"]) == 2
+    assert "--weight lag: Connect's tasks are not measured" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
+        eligibility.pins_of(
+            [("a", "w1")], GovernableGroup(Kind.CONSUMER, ("A",), "range"), "orders"
+        )
+    with pytest.raises(BadInput, match="--expect w9: only pins name workers"):
+        eligibility.pins_of([], cluster, "cluster", ["w9"])
+
+
+def test_a_cluster_that_rebalances(monkeypatch, capsys):
+    """Its workers' names are waited for; if they do not come, pins are refused and say why."""
+    states = iter(["PreparingRebalance", "CompletingRebalance", "Stable"])
+
+    def described(client, names):
+        state = next(states, "PreparingRebalance")
+        named = WORKER if state == "Stable" else None
+        workers = (Member("connect-1", None, "c", "host", connect=named),)
+        return [Description("cluster", groups.Kind.CONNECT, state, "sessioned", None, workers)]
+
+    monkeypatch.setattr(groups, "describe_with", described)
+    monkeypatch.setattr(eligibility, "PAUSE_S", 0.0)
+    assert eligibility.examine(None, ["cluster"])["cluster"].members == ("w1:8083",)
+    monkeypatch.setattr(eligibility, "PATIENCE_S", 0.0)
+    assert main(["adopt", "--group", "cluster", "--pin", "a=w1:8083"]) == 2
+    assert "rebalances, and Kafka does not say who its workers are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--instance-id", "mine"], "begins with muster-governor"),
+        (["--session-timeout-ms", "0"], "expected 1 or more"),
+        (["--answer-timeout-ms", "7000"], "less than --session-timeout-ms"),
+        (["--weight", "orders=0"], "expected a number above 0"),
+        (["--weight", "lag", "--weight", "orders=2"], "one measure, or weights NAME=N"),
+        (["--pin", "a"], "expected KEY=VALUE"),
+    ],
+)
+def test_bad_options(words, said, capsys):
+    """One line, exit code 2."""
+    assert main(["adopt", "--group", "orders", *words]) == 2
+    assert said in capsys.readouterr().err
