@@ -31,7 +31,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.expected_heartbeats import Agreement, checksum
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.protocol.settings import Settings
-from muster.state import causes, deafness, fencing, membership, recovery
+from muster.state import causes, deafness, fencing, membership, recovery, start_delay
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
 from muster.state.liveness import (
@@ -46,8 +46,6 @@ from muster.state.liveness import (
     UNREAD,
 )
 
-PAUSES = 12
-"""Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
 QUIET_MS = 600_000
@@ -167,32 +165,13 @@ def is_releasing(draft: Draft) -> bool:
 def gate_ms(group: Draft | Group) -> int:
     """The group clock's time before which no placement is made.
 
-    The assignment interval and the delay of a starting fleet set it.
+    The assignment interval and the delay of a starting fleet (`start_delay.py`) set it.
     """
-    earliest_ms = 0
+    earliest_ms = start_delay.over_ms(group)
     if group.settings.assignment_interval_ms and group.target.generation:
-        earliest_ms = group.target.placed_ms + group.settings.assignment_interval_ms
-    delay_ms = group.settings.initial_rebalance_delay_ms
-    if delay_ms and is_starting(group):
-        joined_ms = _joined_ms(group)
-        earliest_ms = max(
-            earliest_ms, min(joined_ms[-1] + delay_ms // PAUSES, joined_ms[0] + delay_ms)
-        )
+        interval_ms = group.settings.assignment_interval_ms
+        earliest_ms = max(earliest_ms, group.target.placed_ms + interval_ms)
     return earliest_ms
-
-
-def is_starting(group: Draft | Group) -> bool:
-    """Whether there are members, and all of them joined after the newest placement.
-
-    No task runs yet, so waiting a moment for more members interrupts nothing.
-    """
-    joined_ms = _joined_ms(group)
-    return bool(joined_ms) and joined_ms[0] > group.target.placed_ms
-
-
-def _joined_ms(group: Draft | Group) -> list[int]:
-    """When the members joined, ascending."""
-    return sorted(member.joined_ms for member in group.roster)
 
 
 def is_shut(group: Draft | Group) -> bool:

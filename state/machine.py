@@ -50,6 +50,7 @@ from muster.state import (
     reconcile,
     recovery,
     reports,
+    start_delay,
     superseded,
 )
 from muster.state.assignor_outcome import Aside
@@ -322,7 +323,7 @@ def _open_generation(draft: Draft) -> None:
     elif deadlines.is_pending(draft):
         # A generation may stay pending, with new causes in every batch: the first ones are kept.
         earlier_causes = cut(_without_waits(draft), CAUSE_CHARS_MAX)
-        if draft.causes.has_members(causes.JOINED) and deadlines.is_starting(draft):
+        if draft.causes.has_members(causes.JOINED) and start_delay.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
             earlier_causes = causes.without(earlier_causes, causes.JOINED)
             for slot in draft.roster.slots:

@@ -2,7 +2,8 @@
 
 `Session.step` takes one input and returns actions, in the order in which the caller performs them.
 No input or action refers to Kafka, threads or callbacks: `kafka_link.py` and `worker.py` make the
-inputs and perform the actions. Times are milliseconds of the caller's boot-time clock (`boottime.py`).
+inputs and perform the actions. Times are milliseconds of the caller's boot-time clock
+(`boottime.py`).
 """
 
 from __future__ import annotations
