@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
 from support.adopt.fleet import Fleet
 from support.kafka.members import Consumers
 from support.suite.waiting import until
@@ -126,7 +127,10 @@ class Reader:
     def _polls(self) -> None:
         while not self._closing.is_set():
             if self._go.wait(0.1):
-                self.consumer.poll(100)
+                try:
+                    self.consumer.poll(100)
+                except KafkaError as error:  # it goes on, as an application does
+                    print(f"a reader's poll failed: {error!r}")
 
     def close(self) -> None:
         """Leave the group."""
