@@ -73,4 +73,4 @@ def test_files_that_cannot_serve_are_one_line(
         assert shown.err.startswith(f"muster console: {said}"), shown.err
         assert shown.err.count("\n") == 1
     assert main(["console", "--tls-cert", str(good)]) == 2
-    assert "--tls-cert and --tls-key go together" in capsys.readouterr().err
+    assert "give both --tls-cert FILE and --tls-key FILE" in capsys.readouterr().err
