@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "negative time": ({**PROBLEM, "now_ms": -1}, "now_ms: expected a whole number"),
     "wrong validate": ({**PROBLEM, "validate": {"P1": {}}}, 'validate: expected an object with "'),
     # not JSON, or JSON that no document may be
-    "empty": (b"", "…not JSON"),
+    "empty": (b"", "…is empty; expected JSON"),
     "cut off": (b'{"tasks": [', "…not JSON"),
     "bytes": (b"\xff" * 5_000_000, "…not UTF-8"),
     "brackets": (b"[" * 5_000_000, "…nested too deep"),
