@@ -42,7 +42,7 @@ DEFAULTS = {
     "session.timeout.ms": "45000",
     "heartbeat.interval.ms": "5000",
 }
-"""Settings of a group that muster has not known before."""
+"""Settings of a group that has no configuration in muster yet."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +189,10 @@ def _check(args: argparse.Namespace) -> None:
         if value < 1:
             raise BadInput(f"{option} {value}: expected 1 or more")
     if args.answer_timeout_ms >= args.session_timeout_ms:
-        raise BadInput("--answer-timeout-ms: expected less than --session-timeout-ms")
+        raise BadInput(
+            f"--answer-timeout-ms {args.answer_timeout_ms}: expected less than"
+            f" --session-timeout-ms {args.session_timeout_ms}"
+        )
 
 
 def wanted(
@@ -200,6 +203,8 @@ def wanted(
     Raises:
         MusterError: a group cannot be governed; then no group has been changed.
     """
+    measure, weights = _measure(args.weight)
+    pairs = key_value_pairs(args.pin, "--pin")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
     groups = eligibility.examine(
@@ -208,10 +213,8 @@ def wanted(
     is_connect = any(each.kind is Kind.CONNECT for each in groups.values())
     read = [topic for each in groups.values() for topic in each.topics]
     rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
-    measure, weights = _measure(args.weight)
     if measure is not None and is_connect:
         raise BadInput(f"--weight {measure}: Connect's tasks are not measured; give NAME=N")
-    pairs = key_value_pairs(args.pin, "--pin")
     pins = {
         group: eligibility.pins_of(pairs, each, group, args.expect)
         for group, each in groups.items()
@@ -250,8 +253,8 @@ def _config(
     args: argparse.Namespace, old: GroupConfig | None, group: str, kind: Kind, is_pinned: bool
 ) -> GroupConfig:
     values: dict[str, object] = {**({} if old else DEFAULTS), **key_values(args.config, "--config")}
-    plain = "sticky" if kind is Kind.CONSUMER else "static" if is_pinned else "cooperative"
-    assignor = args.assignor or (plain if old is None or is_pinned else None)
+    default = "sticky" if kind is Kind.CONSUMER else "static" if is_pinned else "cooperative"
+    assignor = args.assignor or (default if old is None or is_pinned else None)
     config = merged(GroupId(group), old, Change(assignor, values, None))
     if (config.assignor in CONNECT_ASSIGNORS) != (
         kind is Kind.CONNECT
@@ -268,7 +271,7 @@ def _measure(words: Sequence[str]) -> tuple[Measure | None, dict[str, float]]:
     """What loads are measured by, and the weights that are given."""
     measures = [word for word in words if word in set(Measure)]
     if measures and len(words) > 1:
-        raise BadInput(f"--weight {' '.join(words)}: one measure, or weights NAME=N")
+        raise BadInput(f"--weight {' '.join(words)}: expected one measure, or weights NAME=N")
     return (Measure(measures[0]), {}) if measures else (None, _weights(words))
 
 

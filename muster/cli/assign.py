@@ -22,13 +22,11 @@ from muster.assignor.kip924.validation import Claim, first_violation
 from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.targets.previous_counts import FromPrevious
-from muster.cli.options import add_answers
+from muster.cli.options import add_answers, positive
 from muster.documents.json_files import answer_lines, load
 from muster.documents.problem import Problem, answer, as_text, parse_problem
 from muster.errors import BadInput
 from muster.output import one_line
-
-DONE = 0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_answers(parser, "problem")
     parser.add_argument(
         "--repeat",
-        type=_times,
+        type=positive,
         metavar="N",
         help='place N times and add "elapsed_us", the median from parsed problem to placement',
     )
@@ -47,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Answer one problem; with --lines, one per line."""
     if args.lines:
         answer_lines(args.problem, lambda raw: solve(raw, args.repeat))
-        return DONE
+        return 0
     document = solve(load(args.problem), args.repeat)
     for warning in document.pop("warnings", ()):
         print(f"muster assign: {one_line(warning)}", file=sys.stderr)
@@ -55,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document, ensure_ascii=False))
     else:
         print(as_text(document))
-    return DONE
+    return 0
 
 
 def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
-    """The output for one problem; ``warnings`` names what has no effect.
+    """The output for one problem; ``warnings`` names settings and pins that have no effect.
 
     Raises:
         BadInput: the problem is malformed.
@@ -71,15 +69,15 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
         return validated(problem)
     started = time.perf_counter_ns()
     view, placement = _placed(problem, assignor)
-    taken = [time.perf_counter_ns() - started]
+    elapsed_ns = [time.perf_counter_ns() - started]
     valid(view, placement)
     document = answer(problem, view, placement)
     for _ in range((repeat or 1) - 1):
         started = time.perf_counter_ns()
         _placed(problem, assignor)
-        taken.append(time.perf_counter_ns() - started)
+        elapsed_ns.append(time.perf_counter_ns() - started)
     if repeat:
-        document["elapsed_us"] = round(statistics.median(taken) / 1000, 1)
+        document["elapsed_us"] = round(statistics.median(elapsed_ns) / 1000, 1)
     warnings = [
         *ignored_settings(problem.assignor, problem.settings, problem.names.table),
         *ignored_pins(problem.assignor, view),
@@ -130,9 +128,3 @@ def validated(problem: Problem) -> dict[str, Any]:
         del about["member"]
     shown = {key: value for key, value in about.items() if value is not None}
     return {"valid": False, "error": violation.error, **shown}
-
-
-def _times(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
-    return int(text)

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with EmbeddedKafka(args.data_dir, port=args.port or None) as kafka:
-            where = f"in {kafka.data_dir}" if args.data_dir else "thrown away at the end"
+            where = f"in {kafka.data_dir}" if args.data_dir else "deleted at the end"
             print(f"Kafka {VERSION} on {kafka.bootstrap_server}; data {where}; Ctrl-C stops it")
             print(
                 f"next: muster topics create --bootstrap-server {kafka.bootstrap_server}",

@@ -1,9 +1,9 @@
 """Set, show or delete a group's configuration: assignor, settings, tasks. Describe every setting.
 
-`set` changes only what it is given. `config show --format json` prints what `config set --file`
-reads. Members and the coordinator apply a new configuration at once, without a restart. `delete`
-refuses a group that has members, except with --force: then the members stop their tasks in order
-and wait for a new configuration. A group that is configured again continues its generations.
+`set` changes only what its options name. `config show --format json` prints what `config set
+--file` reads. Members and the coordinator apply a new configuration at once, without a restart.
+`delete` refuses a group that has members, except with --force: then the members stop their tasks in
+order and wait for a new configuration. A group that is configured again continues its generations.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assignor",
         metavar="A",
-        help=f"set: how tasks are placed (default, for a new group: {DEFAULT_ASSIGNOR})",
+        help=f"set: how tasks are placed (default for a new group: {DEFAULT_ASSIGNOR})",
     )
     parser.add_argument(
         "--config",
@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "describe":
         return describe(args)
     if args.setting is not None or args.group is None:
-        wanted = "give --group G" if args.group is None else f"no {shown(args.setting)}"
-        raise BadInput(f"config {args.action}: {wanted}")
+        fault = f"{shown(args.setting)} is not expected; a setting is given as --config K=V"
+        raise BadInput(f"config {args.action}: {'give --group G' if args.group is None else fault}")
     if args.force and args.action != "delete":
-        raise BadInput(f"config {args.action} takes no --force")
+        raise BadInput(f"config {args.action}: --force is only for config delete")
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
         if not _sets(args):
@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
         append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))
     else:
         if _sets(args):
-            raise BadInput(f"config {args.action} sets nothing; did you mean: muster config set")
+            raise BadInput(f"config {args.action} changes no setting; use: muster config set")
         config = current(settings, prefix, args.group)
         if config is None:
-            raise NotFound(f"group {args.group!r} is not configured")
+            raise NotFound(f"group {args.group!r} is not configured; see: muster groups list")
         group = config
     if args.action == "delete":
         members = members_of(settings, prefix, group.group)
@@ -125,8 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sets(args: argparse.Namespace) -> bool:
     """Whether an option says what to set."""
-    options_that_set = (args.file, args.tasks, args.topic, args.pattern, args.assignor, args.config)
-    return any(options_that_set)
+    return any((args.file, args.tasks, args.topic, args.pattern, args.assignor, args.config))
 
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
@@ -155,11 +154,8 @@ def describe(args: argparse.Namespace) -> int:
     """Print all settings, or one; asks no broker."""
     if args.setting is not None:
         setting = settings_page.one(args.setting)
-        print(
-            json_line(setting.as_json())
-            if args.format == "json"
-            else settings_page.as_text(setting)
-        )
+        as_json_ = args.format == "json"
+        print(json_line(setting.as_json()) if as_json_ else settings_page.as_text(setting))
     elif args.format == "json":
         for each in settings_page.described():
             print(json_line(each.as_json()))
@@ -184,7 +180,7 @@ def change_from(args: argparse.Namespace) -> Change:
     topics = [{"topic": name} for name in args.topic]
     topics += [{"pattern": pattern} for pattern in args.pattern]
     if topics and args.tasks:
-        raise BadInput("--tasks lists all tasks, so topics and patterns belong into that file")
+        raise BadInput("--tasks lists all tasks: write the topics and patterns into that file")
     tasks = topics or (load(args.tasks) if args.tasks else file.get("tasks"))
     if isinstance(tasks, dict) and set(tasks) == {"tasks"}:
         tasks = tasks["tasks"]

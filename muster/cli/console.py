@@ -113,7 +113,7 @@ def console_of(args: argparse.Namespace) -> Console:
             "or --auth-proxy-header"
         )
     if (args.tls_cert is None) != (args.tls_key is None):
-        raise BadInput("--tls-cert and --tls-key go together")
+        raise BadInput("give both --tls-cert FILE and --tls-key FILE, or neither")
     clients = kafka_settings(args)
     options = Options(
         clients=clients,
@@ -152,15 +152,10 @@ def access_of(args: argparse.Namespace) -> Access:
     Raises:
         BadInput: the password file cannot be read, or a network is malformed.
     """
+    # With --host and without --host-name any name is accepted: the network was admitted on purpose.
     names = {name.lower() for name in args.host_name}
-    if _is_local(args.host):
-        hosts = frozenset(names | set(LOCAL_HOSTS))
-    elif names:
-        hosts = frozenset(names)
-    else:
-        hosts = frozenset()  # any name: it was opened to the network on purpose
     return Access(
-        hosts=hosts,
+        hosts=frozenset(names.union(LOCAL_HOSTS) if _is_local(args.host) else names),
         passwords=None if args.auth_file is None else Passwords(args.auth_file),
         proxy_header=args.auth_proxy_header,
         proxies=networks(args.auth_proxy_from or ("127.0.0.1", "::1")),

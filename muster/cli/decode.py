@@ -102,7 +102,7 @@ class _Reader:
 
     Args:
         schemas: the schemas to decode with: muster's own and further ones.
-        look_up: a group's dictionaries that were not in the input.
+        look_up: reads a group's dictionaries when the input has not given them.
         prefix: of muster's topics.
     """
 
@@ -222,7 +222,7 @@ def _from_line(line: str, where: str) -> Row:
         raise BadInput(f"{where}: not JSON ({error})") from None
     key, value = parsed_line.get("key"), parsed_line.get("value", parsed_line.get("payload"))
     if not isinstance(key, str | None) or not isinstance(value, str | None):
-        raise BadInput(f"{where}: expected 'key' and 'value' as text")
+        raise BadInput(f"{where}: expected an object whose 'key' and 'value' are texts")
     topic = parsed_line.get("topic", "")
     return Row(
         # JSON can contain half of a surrogate pair; it becomes bytes that are not UTF-8.
@@ -246,4 +246,7 @@ def _bytes(text: str, where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise BadInput(f"{where}: expected hexadecimal or base64, not {text[:40]!r}") from None
+        raise BadInput(
+            f"{where}: expected hexadecimal or base64, or an object with 'key' and 'value', "
+            f"not {text[:40]!r}"
+        ) from None

@@ -72,9 +72,3 @@ def report(findings: Sequence[Finding]) -> str:
     if by_level:
         parts += ["", "what to do:", *(f"- {action}" for action, _ in by_level)]
     return "\n".join(parts)
-
-
-# ---------------------------------------------------------------- reading
-
-
-# ---------------------------------------------------------------- the job's own figures

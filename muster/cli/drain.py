@@ -89,22 +89,22 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
     drain = next((k for k in snapshot.drains if k.member == member), None)
     if not _has_read(snapshot, order):
         if entry is None and drain is None:
-            raise NotDrained(f"{member}: expelled or stopped before the order came, not drained")
-        return "has not been asked yet: no coordinator has read the order"
+            raise NotDrained(f"{member}: not drained: it left or was expelled before the drain")
+        return "has not been asked yet: no coordinator has read the drain"
     is_governed = any(GOVERNED in m.tags for m in snapshot.members)
     if drain is not None and drain.expelled and is_governed:
         # Its governor joins for it again and reports what it runs, so nothing is unknown.
         if entry is None:
-            return "has not joined anew yet"
+            return "has not joined again yet"
     elif drain is not None and drain.expelled:
         raise NotDrained(
-            f"{member}: expelled, not drained: it was fenced or expired before it was empty, "
-            "and its process may still run what it had. The drain holds when it returns"
+            f"{member}: expelled, not drained: it was fenced or expired before it was empty, and "
+            "its process may still run its tasks. The drain still holds when it returns"
         )
     if entry is None and drain is not None:
         return None  # it stopped all its tasks and left
     if entry is None or not entry.draining:
-        raise NotDrained(f"{member}: not drained: the order was undone, or its group was deleted")
+        raise NotDrained(f"{member}: not drained: the drain was undone, or the group was deleted")
     held = _held(snapshot, entry)
     return None if held == 0 else f"still holds {held} tasks"
 

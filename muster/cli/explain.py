@@ -94,7 +94,7 @@ def _refuse_unknown(published: Sequence[Generation], args: argparse.Namespace) -
         return
     known = any(_touches(each, args.member) for each in published)
     if not (known and args.history):
-        hint = "; it was one: --history says more" if known else ""
+        hint = "; it was a member earlier: see --history" if known else ""
         raise NotFound(
             f"no member {args.member!r} in group {newest.group!r}; there are: "
             f"{there_are(args.member, member_ids)}{hint}"
@@ -135,8 +135,8 @@ def _place_text(
     if chosen:
         return text
     return (
-        f"{text}\nit is there since before generation {oldest.snapshot.generation}, the oldest "
-        "that the topic still holds"
+        f"{text}\nit has been there since before generation {oldest.snapshot.generation}, the "
+        "oldest that the topic still holds"
     )
 
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     settings, prefix, now_ms = kafka_settings(args), args.topic_prefix, wall_ms()
     if args.action == "release":
         if args.group is None:
-            raise BadInput("groups release: give --group G")
+            raise BadInput("groups release: give --group G, the quarantined group")
         release(settings, prefix, args.group, key_file(args.signing_keys))
         return 0
     snapshots, pending = _read(settings, prefix, args.group)
@@ -176,7 +176,7 @@ def governed(shown: Sequence[Shown]) -> list[str]:
     """A line for each group whose members are Kafka's own: what ownership means there."""
     return [
         f"\n{each.snapshot.group}: governed by muster adopt: Kafka's session decides what a member "
-        "may run, it has no lease of muster's"
+        "may run, because it has no lease of muster's"
         for each in shown
         if any(GOVERNED in member.tags for member in each.snapshot.members)
     ]
@@ -210,7 +210,7 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
         if now.quarantine.since_ms > before.since_ms:
             raise StillQuarantined(f"{group}: failed again: {now.quarantine.story}")
         if time.monotonic() > deadline:
-            raise Unreachable(f"{group}: no coordinator has answered in {TIMEOUT_S:.0f} s")
+            raise Unreachable(f"{group}: no coordinator answers; see: muster doctor")
         time.sleep(LOOK_EVERY_S)
 
 

@@ -16,6 +16,7 @@ import argparse
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from muster.cli.options import add_format
@@ -74,11 +75,11 @@ def run(args: argparse.Namespace) -> int:
         after = _changed(args, now_ms)
         if args.action == "export":
             if args.to is None:
-                raise BadInput("export: --to FILE is missing")
+                raise BadInput("export: give --to FILE, the file to write")
             if not after[keyring.KEYS]:
                 wanted = f"{args.file}{_words('group', args.group)}{_words('caller', args.caller)}"
                 raise BadInput(
-                    f"{args.file}: no key for these alone; make one: muster keys create {wanted}"
+                    f"{args.file}: no key is only for these; make one: muster keys create {wanted}"
                 )
             path = args.to
         keyring.parsed(after, path)
@@ -100,21 +101,19 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
     groups: Sequence[str] | None = args.group
     callers: Sequence[str] | None = args.caller
     later_ms = now_ms + args.spread_ms
+    new_key = partial(
+        rotation.new_key,
+        now_ms=now_ms,
+        groups=groups or ("*",),
+        callers=callers or tuple(Caller),
+    )
     if args.action == "create" and not Path(args.file).exists():
-        return rotation.new_key(
-            {}, now_ms, groups=groups or ("*",), callers=callers or tuple(Caller)
-        )
+        return new_key({})
     document = keyring.document(args.file)
     keyring.parsed(document, args.file)
     match args.action:
         case "create":
-            return rotation.new_key(
-                document,
-                now_ms,
-                from_ms=later_ms,
-                groups=groups or ("*",),
-                callers=callers or tuple(Caller),
-            )
+            return new_key(document, from_ms=later_ms)
         case "rotate":
             return rotation.rotated(
                 document,
@@ -126,7 +125,7 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
         case "export":
             return rotation.extract(document, groups, callers)
         case _ if not groups:
-            raise BadInput("require: --group is missing; --group '*' means all")
+            raise BadInput("require: give --group G; --group '*' means all groups")
         case _:
             change = rotation.released if args.off else rotation.required
             return change(document, groups, later_ms)
@@ -156,7 +155,7 @@ def _as_text(ring: Keyring, now_ms: int) -> str:
     ]
     text = table(("KEY", "STATE", "ALGORITHM", "FROM", "UNTIL", "GROUPS", "CALLERS"), keys)
     if not ring.required:
-        return f"{text}\n\nno group must sign"
+        return f"{text}\n\nunsigned events of every group are accepted"
     rows = [(",".join(r.groups), utc(r.from_ms), utc(r.until_ms)) for r in ring.required]
     return f"{text}\n\n{table(('MUST-SIGN', 'FROM', 'UNTIL'), rows)}"
 

@@ -175,7 +175,7 @@ def _without_command(arguments: Sequence[str]) -> int:
     _, unknown = parser.parse_known_args(arguments)
     word = unknown[0]
     near = difflib.get_close_matches(word, COMMANDS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(COMMANDS)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COMMANDS)}"
     return _say("", f"no command {word!r}; {hint}", USAGE)
 
 

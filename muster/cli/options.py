@@ -14,6 +14,13 @@ from muster.protocol.keys import group_fault, member_fault
 from muster.protocol.topics import DEFAULT_PREFIX
 
 
+def positive(text: str) -> int:
+    """A whole number, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+    return int(text)
+
+
 def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`.
 
@@ -70,12 +77,12 @@ def add_answers(parser: argparse.ArgumentParser, document: str) -> None:
 
 
 def group_id(text: str) -> str:
-    """``--group``: an id that can be a record key."""
+    """The value of ``--group``: an id that can be a record key."""
     return _checked(text, group_fault(text))
 
 
 def member_id(text: str) -> str:
-    """``--member``: an id that can be a record key."""
+    """The value of ``--member``: an id that can be a record key."""
     return _checked(text, member_fault(text))
 
 
@@ -110,7 +117,7 @@ def key_value_pairs(pairs: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 
 def add_changes(parser: argparse.ArgumentParser) -> None:
-    """The options of a what-if change; read them with `changes`."""
+    """Add the options of a what-if change; read them with `changes`."""
     parser.add_argument(
         "--add-member",
         metavar="FILE",

@@ -34,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the group, ask its assignor, print the answer."""
-    snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
     tasks = _tasks(args.tasks) if args.tasks else None
     change = changes(args)
+    snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
     plan = planned(snapshot, **change, tasks=tasks)
     if args.html is not None:
         from muster.console.plans import Question

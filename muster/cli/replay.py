@@ -26,7 +26,7 @@ from muster.replay.saved_records import from_file, save
 from muster.signing.keyring import add_signing_keys, key_file
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
-"""Published records are read first: the inputs that they name are then there to be read."""
+"""In the order of reading: when published records are read, the events they name are in Kafka."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     keys = key_file(args.signing_keys)
     taken = recording(items, group, prefix, None if keys is None else keys.current())
     if not taken.published:
-        raise NotFound(f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}")
+        where = args.file or topic_name(TopicKind.GROUPS, prefix)
+        raise NotFound(f"no record of group {group!r} in {where}")
     fold = Fold(taken)
     steps = list(fold.steps())
     missing = list(fold.missing())

@@ -74,12 +74,13 @@ def one(key: str) -> Described:
     """The setting with that key.
 
     Raises:
-        BadInput: there is none; the message names a similar setting, or what replaces it.
+        BadInput: no setting has that key; the message names a similar one, or what replaces it.
     """
     setting = next((each for each in described() if each.key == key), None)
     if setting is None:
         near = difflib.get_close_matches(key, [each.key for each in described()], n=1)
-        raise BadInput(f"no setting {shown(key)}: {near[0] if near else instead_of(key)}")
+        hint = f"did you mean {near[0]}?" if near else instead_of(key)
+        raise BadInput(f"no setting {shown(key)}: {hint}")
     return setting
 
 

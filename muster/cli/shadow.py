@@ -17,7 +17,7 @@ from typing import Any
 from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
 from muster.documents.group_config import as_json as config_json
-from muster.errors import BadInput, NotFound
+from muster.errors import BadInput
 from muster.kafka.groups import Kind, listed
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     change = changes(args)
     groups = _groups(clients, args)
     if not groups:
-        print("no groups", file=sys.stderr)
+        print("no group that this login may describe", file=sys.stderr)
         return 0
     if len(groups) > 1 and (change["add"] or change["remove"]):
-        raise BadInput("--add-member and --remove-member: give one --group")
+        raise BadInput("--add-member and --remove-member change one group: give one --group")
     shadowed = read_groups(clients, groups, connect_url=args.connect_url)
     for number, each in enumerate(shadowed):
         shadow = _shadow(each, change, args)
@@ -92,18 +92,15 @@ def run(args: argparse.Namespace) -> int:
 def _groups(clients: ClientSettings, args: argparse.Namespace) -> list[str]:
     if args.group:
         if args.type:
-            raise BadInput("--type chooses among --all")
+            raise BadInput("--type needs --all: it selects among all groups")
         return list(dict.fromkeys(args.group))
     kinds = _TYPES[args.type] if args.type else tuple(k for kinds in _TYPES.values() for k in kinds)
     return [each.group for each in listed(clients) if each.kind in kinds]
 
 
-def _measure(args: argparse.Namespace) -> Measure | None:
-    return Measure(args.weight) if args.weight else None
-
-
 def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
-    group = as_group(shadowed, measure=_measure(args), assignor=change["assignor"])
+    measure = Measure(args.weight) if args.weight else None
+    group = as_group(shadowed, measure=measure, assignor=change["assignor"])
     now = figures_of(shadowed, group, present(group))
     if not shadowed.description.members and not change["add"]:
         return Shadow(shadowed, group, now, None, None, "the group has no members")
@@ -131,8 +128,6 @@ def _watch(
         time.sleep(LOOK_EVERY_S)
         try:
             shadowed = read_groups(clients, names, measures=(), connect_url=args.connect_url)
-        except NotFound:
-            raise
         except MusterError as error:  # a broker that is away comes back
             if not error.retriable:
                 raise

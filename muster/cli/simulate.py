@@ -15,17 +15,18 @@ from typing import Any, cast
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor
 from muster.cli import lives
-from muster.cli.options import add_answers
+from muster.cli.options import add_answers, positive
 from muster.documents.json_files import STDIN, answer_lines, load
 from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.output import table
 from muster.protocol.ids import Role
+from muster.published.generations import move_json
 from muster.simulation.lives import random_scenario
 from muster.simulation.scenario_player import World
 from muster.simulation.timeline import Entry
 
-DONE, BROKEN = 0, 1
+BROKEN = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lives",
-        type=_number,
+        type=positive,
         metavar="N",
         help="play this many random lives from --seed (default 1) on, and report those that break"
         " a promise of every group; the first is shrunk and printed as a scenario",
     )
     parser.add_argument(
         "--processes",
-        type=_number,
+        type=positive,
         metavar="P",
         default=os.cpu_count() or 1,
         help="processes that share the lives (default: %(default)s)",
@@ -65,20 +66,20 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")
     if args.lines:
         answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
-        return DONE
+        return 0
     world = play(None if args.scenario is None else load(args.scenario), args.seed)
     if args.format == "json":
         print(json.dumps(as_json(world), ensure_ascii=False))
     else:
         print(as_text(world))
-    return DONE
+    return 0
 
 
 def _live(args: argparse.Namespace) -> int:
     """Play many lives; print every one that broke a promise, and shrink the first."""
     scenario: Any = None if args.scenario is None else load(args.scenario)
     if scenario is not None:
-        parse_scenario(scenario)  # complains about what was given, not about what is invented
+        parse_scenario(scenario)  # a fault is then one of the user's file, not of the random part
     tally = lives.Tally()
     seed = 1 if args.seed is None else args.seed
     for life in lives.lives(seed, args.lives, scenario, args.processes):
@@ -88,7 +89,7 @@ def _live(args: argparse.Namespace) -> int:
     if tally.broken:
         print(lives.smallest(tally.broken[0], scenario))
     print(tally)
-    return BROKEN if tally.broken else DONE
+    return BROKEN if tally.broken else 0
 
 
 def play(raw: object, seed: int | None = None) -> World:
@@ -104,7 +105,7 @@ def play(raw: object, seed: int | None = None) -> World:
     """
     if seed is not None:
         if raw is not None:
-            parse_scenario(raw)  # complains about what was given, not about what is invented
+            parse_scenario(raw)  # a fault is then one of the user's file, not of the random part
         raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
     world = World(lookup=plugins.get)
@@ -114,13 +115,6 @@ def play(raw: object, seed: int | None = None) -> World:
         raise BadInput(f"group.assignor: {error}") from None
     world.play(scenario)
     return world
-
-
-def _number(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return value
 
 
 def as_json(world: World) -> list[dict[str, Any]]:
@@ -142,16 +136,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
             for member, held in entry.members.items()
         },
         "unassigned": list(entry.unassigned),
-        "moves": [
-            {
-                "task": move.task,
-                "role": str(move.role),
-                "from": move.from_member,
-                "to": move.to_member,
-                "reason": move.reason,
-            }
-            for move in entry.moves
-        ],
+        "moves": [move_json(move) for move in entry.moves],
         "delay_ms": entry.delay_ms,
         "followup_ms": entry.followup_ms,
         "score": asdict(entry.score),

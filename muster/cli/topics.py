@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from muster.cli.options import add_format, add_kafka, kafka_settings
+from muster.cli.options import add_format, add_kafka, kafka_settings, positive
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
@@ -36,21 +36,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--partitions",
-        type=int,
+        type=positive,
         metavar="N",
         help=f"partitions of each new topic (default: {DEFAULT_PARTITIONS}); "
         "a group lives in one of them, so more partitions serve more groups side by side",
     )
     parser.add_argument(
         "--members",
-        type=int,
+        type=positive,
         metavar="N",
         help="how many members all groups together will have: the assignments get a partition for "
         f"every {MEMBERS_A_PARTITION} of them, because each member reads its whole partition",
     )
     parser.add_argument(
         "--replication-factor",
-        type=int,
+        type=positive,
         metavar="N",
         default=BROKER_DEFAULT,
         help="copies of each new topic (default: the broker's default.replication.factor)",
@@ -62,11 +62,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Create and check."""
-    for option in ("partitions", "members"):
-        if (number := getattr(args, option)) is not None and number < 1:
-            raise BadInput(f"--{option} {number}: expected 1 or more")
-    if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
-        raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
     settings, grants = kafka_settings(args), grants_wanted(args)
     partitions = Partitions(args.partitions, args.members)
     if args.dry_run:
@@ -102,7 +97,7 @@ def _print_tables(outcomes: Sequence[Outcome], grants: Sequence[Grant]) -> None:
 def _add_acls(parser: argparse.ArgumentParser) -> None:
     """Add the options that create ACLs."""
     group = parser.add_argument_group(
-        "ACLs", "each --ROLE-principal gets what its role needs, no more; may be repeated"
+        "ACLs", "each --ROLE-principal gets only the rights that its role needs; may be repeated"
     )
     group.add_argument("--acls", action="store_true", help="create ACLs as well; none is removed")
     for role, needs in ROLES.items():
@@ -134,7 +129,7 @@ def grants_wanted(args: argparse.Namespace) -> list[Grant]:
     """
     principals_by_role = {role: getattr(args, f"{role}_principal") for role in Role}
     if args.acls != any(principals_by_role.values()):
-        raise BadInput("--acls and --ROLE-principal User:NAME belong together")
+        raise BadInput("give both --acls and a --ROLE-principal User:NAME, or neither")
     for role, principals in principals_by_role.items():
         for each in principals:
             if not _PRINCIPAL.fullmatch(each):
@@ -147,7 +142,7 @@ def grants_wanted(args: argparse.Namespace) -> list[Grant]:
     ]
     of_groups = (args.governed_group, args.governed_topic, args.governed_config_topic)
     if any(of_groups) and not principals_by_role[Role.GOVERNOR]:
-        raise BadInput("--governed-… belongs to a --governor-principal User:NAME")
+        raise BadInput("--governed-… needs a --governor-principal User:NAME")
     grants += [
         Grant(principal, acl)
         for principal in principals_by_role[Role.GOVERNOR]

@@ -246,7 +246,7 @@ class _Pages:
             number = _whole(request.query_params.get("generation"), "generation")
             shown = generation_with_moves(history, number, wall_ms())
             if shown is None:
-                raise NotFound(f"generation {number} is not kept any more")
+                raise NotFound(f"the console no longer keeps generation {number}")
             return shown
 
         return JSONResponse(await run_in_threadpool(answer))
@@ -348,7 +348,7 @@ class _Pages:
         else:
             moment = history.moments[-1]
         if moment is None:
-            raise NotFound("that record is not kept any more")
+            raise NotFound("the console no longer keeps that record")
         return key, history, moment
 
 

@@ -90,7 +90,7 @@ class Writes:
         if not isinstance(config, dict) or not all(isinstance(v, str) for v in config.values()):
             raise BadInput("expected settings as texts")
         if not isinstance(assignor, str | None) or not (config or assignor):
-            raise BadInput("nothing to set")
+            raise BadInput("nothing to set: expected settings or an assignor")
         old = current(clients, key.prefix, key.group)
         group = merged(GroupId(key.group), old, Change(assignor or None, config, None))
         check_fits(group)
@@ -109,7 +109,7 @@ class Writes:
         except (ValueError, RecursionError):
             raise BadInput("expected JSON") from None
         if not isinstance(request, dict) or request.get("confirmed") is not True:
-            raise BadInput("not confirmed")
+            raise BadInput('not confirmed: expected "confirmed": true')
         return request
 
 

@@ -137,11 +137,7 @@ class SharedViews:
     def status(self) -> Json:
         """The console's own state: {"caught_up", "fault", "skipped"}."""
         store = self.store
-        return {
-            "caught_up": store.caught_up,
-            "fault": store.fault,
-            "skipped": store.skipped,
-        }
+        return {"caught_up": store.caught_up, "fault": store.fault, "skipped": store.skipped}
 
 
 class GroupStream:

@@ -91,7 +91,7 @@ class Explainer:
         asked = ago(self.now_ms, holdup.asked_ms)
         return (
             f"{printed}: {who} has been asked to stop it {asked}{after} and has not answered; "
-            f"given up at {clock(holdup.fenced_ms)}"
+            f"the coordinator waits until {clock(holdup.fenced_ms)}"
         )
 
     def _ownerless(self, target: int) -> str:
@@ -112,7 +112,7 @@ class Explainer:
                 return f"it is kept for its last owner until {clock(s.delay_until_ms)}"
             return (
                 "the assignor gives it to no member; no member takes its topic, or a static "
-                "assignment names a member that is not there"
+                "assignment names a member that is not in the group"
             )
         member = self._member.get(target)
         holdup = None if member is None else self._holdups.get(member.id)
@@ -130,7 +130,7 @@ class Explainer:
         return {wait.task: wait for wait in self._waits if wait.role is Role.ACTIVE}
 
     def unsettled(self, most: int) -> list[int]:
-        """The first tasks that do not run, are being given up, or wait for a copy."""
+        """The first tasks that do not run, that a member is to stop, or that wait for a copy."""
         s = self.snapshot
         is_moving = (s.holder == NO_MEMBER) | s.revoking | (s.holder != s.destination)
         return [int(task) for task in np.flatnonzero(is_moving)[:most]]

@@ -106,12 +106,14 @@ class PublishedShadows:
         Groups whose members muster cannot read are left out, as are the consumer groups of muster's
         own programs, and governed groups, which the store has from muster's topics.
         """
-        ours = tuple(f"{prefix}." for prefix in self.store.prefixes)
+        own_prefixes = tuple(f"{prefix}." for prefix in self.store.prefixes)
         led = {key.group for key, _ in self.store.histories() if key.prefix != SHADOWED}
         names = [
             each.group
             for each in listed
-            if each.kind in ASSIGNORS and not each.group.startswith(ours) and each.group not in led
+            if each.kind in ASSIGNORS
+            and each.group not in led
+            and not each.group.startswith(own_prefixes)
         ]
         if len(names) > GROUPS_MAX and not self.warned:
             self.warned = True

@@ -70,7 +70,8 @@ class Passwords:
                 return
             lines = self._path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"--auth-file {self._path}: cannot be read ({error})") from None
+            why = getattr(error, "strerror", error)
+            raise BadInput(f"--auth-file {self._path}: cannot be read ({why})") from None
         hashes: dict[str, bytes] = {}
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -83,7 +84,7 @@ class Passwords:
                 )
             hashes[name] = hashed.encode()
         if not hashes:
-            raise BadInput(f"--auth-file {self._path}: it names no one")
+            raise BadInput(f"--auth-file {self._path}: expected at least one NAME:HASH line")
         self._hashes, self._read_ns = hashes, changed_ns
         self._known.clear()
 
@@ -229,7 +230,7 @@ class Guard:
             return None
         if not self._access.is_ours(headers.get("host", "")):
             return PlainTextResponse(
-                "this console is not reached under that name; see --host-name", 421
+                "this console does not know that host name; start it with --host-name NAME", 421
             )
         peer = (scope.get("client") or ("", 0))[0]
         user = self._access.user(headers, peer)
@@ -237,7 +238,7 @@ class Guard:
             if self._access.passwords is not None:
                 ask = {"www-authenticate": 'Basic realm="muster console", charset="UTF-8"'}
                 return PlainTextResponse("a name and a password are needed", 401, ask)
-            return PlainTextResponse("the reverse proxy named no user", 401)
+            return PlainTextResponse("the reverse proxy has not sent the user's name", 401)
         scope[USER] = user
         if scope["method"] not in ("GET", "HEAD"):
             fault = self._access.write_fault(headers, user, scope["scheme"])

@@ -48,9 +48,10 @@ def listen(listen_on: ListenAddress) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((listen_on.host, listen_on.port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         bound.close()
-        raise BadInput(f"--port {listen_on.port} at {listen_on.host}: {error.strerror}") from None
+        why = getattr(error, "strerror", "expected 0 to 65535")
+        raise BadInput(f"--port {listen_on.port} at --host {listen_on.host}: {why}") from None
     return bound
 
 

@@ -102,7 +102,7 @@ def _together(
     if waiting:
         return [*old.values()], []
     if missing or not topics:
-        fault = f"co-partitioned topics that are not there: {', '.join(missing) or source.pattern}"
+        fault = f"co-partitioned topics do not exist: {', '.join(missing) or source.pattern}"
         return [], [fault]
     if len(set(sizes.values())) > 1:
         counted = ", ".join(f"{name} has {size}" for name, size in sizes.items())

@@ -112,7 +112,7 @@ def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
                     place = (topic["name"], part["partition_index"])
                     size_of[place] = max(size_of.get(place, 0), part["partition_size"])
     if not size_of:
-        raise Refused("no broker tells the sizes of logs: this login needs DESCRIBE on the cluster")
+        raise Refused("no broker reports log sizes: this login needs DESCRIBE on the cluster")
     return size_of
 
 

@@ -15,11 +15,11 @@ from muster.kafka.settings import ClientSettings
 
 def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
     """Check the cluster, then the job if the topics can be read."""
-    absent = False
+    is_unreachable = False
     for finding in doctor_cluster.look(settings, prefix):
-        absent = absent or (finding.level is Level.FAIL and finding.check == "kafka")
+        is_unreachable |= finding.level is Level.FAIL and finding.check == "kafka"
         yield finding
-    if absent:
+    if is_unreachable:
         return
     try:
         facts = gather(settings, prefix)

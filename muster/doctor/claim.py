@@ -52,8 +52,8 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
             "claim",
             prefix,
             Level.WARN,
-            f"held by {who(newest)} since {facts.ago(newest.at_ms)}, life unproven: {doubt}",
-            f"is it running? If not, {START}; a start takes up to a minute; if it runs, its log "
+            f"held by {who(newest)} for {facts.ago(newest.at_ms)}, life unproven: {doubt}",
+            f"is it running? If not, {START} (a start takes up to a minute); if it runs, its log "
             "and /healthz say what it does",
         )
     elif len(recent) >= CLAIMS_MAX and not _has_settled(facts, recent):
@@ -77,18 +77,18 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
 def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
     """Whether the coordinator's process writes signs of life, and whether another one stands by."""
     if not facts.claims or facts.claims[-1].record.follows is None:
-        return  # a version without signs
+        return  # this version of the coordinator writes no signs of life
     newest = facts.claims[-1]
     own = next((each for each in facts.signs if each.sign.job == newest.record.job), None)
     waiting = standing_by(facts.signs, facts.now_ms)
-    help_comes = f"{waiting} takes over" if waiting else START
+    remedy = "the standby coordinator takes over" if waiting else START
     if own is not None and own.sign.role is CoordinatorRole.ENDED:
         what = f"{who(newest)} ended {facts.ago(own.at_ms)} ago, and no other process has claimed"
-        yield Finding("signs", prefix, Level.FAIL, what, help_comes)
+        yield Finding("signs", prefix, Level.FAIL, what, remedy)
     elif own is None or own.is_old(facts.now_ms):
         since_ms = newest.at_ms if own is None else own.at_ms
         what = f"{who(newest)} has written no sign of life for {facts.ago(since_ms)}"
-        action = f"is it killed or frozen? {help_comes}; its log and /healthz say what it does"
+        action = f"was it killed, or is it frozen? {remedy}; its log and /healthz say what it does"
         yield Finding("signs", prefix, Level.FAIL, what, action)
     else:
         what = f"{who(newest)} wrote a sign of life {facts.ago(own.at_ms)} ago"
@@ -97,7 +97,7 @@ def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 def _known(facts: Facts) -> str:
     newest = facts.claims[-1]
-    claim = f"{who(newest)}, epoch {newest.offset}, since {facts.ago(newest.at_ms)}"
+    claim = f"{who(newest)}, epoch {newest.offset}, for {facts.ago(newest.at_ms)}"
     if facts.published_ms > newest.at_ms:
         return f"{claim}; last seen {facts.ago(facts.published_ms)} ago"
     return f"{claim}; life unproven: nothing has asked it for an answer yet"
@@ -106,7 +106,7 @@ def _known(facts: Facts) -> str:
 def _doubt(facts: Facts) -> str:
     """What a live coordinator would have answered by now, in words; empty = it has answered."""
     by_ms = facts.now_ms - ANSWER_MS
-    asleep = [
+    overdue = [
         group for group, at_ms in facts.wakeups.items() if at_ms < by_ms and group in facts.groups
     ]
     open_joins = [h for h in facts.heard.values() if h.unanswered_ms > facts.published_ms]
@@ -115,16 +115,16 @@ def _doubt(facts: Facts) -> str:
     doubts = []
     if joins:
         doubts.append(f"{joins} join{'s' * (joins != 1)} waiting")
-    if asleep:
-        named = ", ".join(sorted(asleep)[:3])
-        doubts.append(f"it should have written of {named} {_longest(facts, asleep)} ago")
+    if overdue:
+        named = ", ".join(sorted(overdue)[:3])
+        doubts.append(f"it should have written about {named} {_longest(facts, overdue)} ago")
     if doubts and facts.published_ms:
         doubts.append(f"last seen {facts.ago(facts.published_ms)} ago")
     return ", ".join(doubts)
 
 
-def _longest(facts: Facts, asleep: Sequence[str]) -> str:
-    return facts.ago(min(at_ms for group, at_ms in facts.wakeups.items() if group in asleep))
+def _longest(facts: Facts, groups: Sequence[str]) -> str:
+    return facts.ago(min(at_ms for group, at_ms in facts.wakeups.items() if group in groups))
 
 
 def _has_settled(facts: Facts, recent: Sequence[Claim]) -> bool:
@@ -137,7 +137,7 @@ def _restarts(recent: Sequence[Claim]) -> str:
     """A remark for a job that was restarted often lately and runs since; else empty."""
     if len(recent) < CLAIMS_MAX:
         return ""
-    return f"; restarted {len(recent) - 1} times within {span(CLAIMS_MS)}, at rest since"
+    return f"; restarted {len(recent) - 1} times within {span(CLAIMS_MS)}, steady since"
 
 
 def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:

@@ -115,7 +115,9 @@ def topics(
         faults = [*_faults(topic, metadata, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)
         if entries is None:
-            faults.append((Level.SKIPPED, "settings may not be read", "grant DESCRIBE_CONFIGS"))
+            faults.append(
+                (Level.SKIPPED, "this login may not read its settings", "grant DESCRIBE_CONFIGS")
+            )
         else:
             found_settings = {key: e.value for key, e in entries.items()}
             faults += differences(topic, name, found_settings, bootstrap)
@@ -181,10 +183,10 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
     """Whether this login may read the topics, and whether ACLs allow a coordinator and workers."""
     try:
         access_check.check(settings, Role.VIEWER, (prefix,), TIMEOUT_S)
-        yield Finding("rights", "this login", Level.OK, "may read all of it")
+        yield Finding("rights", "this login", Level.OK, "may read all of muster's topics")
     except access_check.Refused as refusal:
-        what = "grant them: muster topics create --acls --viewer-principal …"
-        yield Finding("rights", "this login", Level.WARN, str(refusal), what)
+        action = f"{access_check.create_command(prefix)} --acls --viewer-principal User:NAME"
+        yield Finding("rights", "this login", Level.WARN, str(refusal), action)
     except access_check.NoTopics:
         pass  # the check of the topics reports it
     anything: Any = None  # the library's stubs require text
@@ -218,7 +220,7 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
             "rights",
             f"role {role}",
             Level.WARN,
-            f"no ACL grants {grants}{more}: only a super user can be one",
+            f"no ACL grants {grants}{more}: only a super user can be a {role}",
             f"{access_check.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
 
@@ -227,7 +229,7 @@ def _unread(error: KafkaException) -> str:
     reason = str(error.args[0].str())
     if error.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED:
         return "the cluster has no authorizer, so every login may do everything"
-    return f"may not be read ({reason})"
+    return f"this login may not read them ({reason})"
 
 
 def _granted(binding: AclBinding) -> tuple[str, str, str, str]:

@@ -20,7 +20,7 @@ class Finding:
     """One thing that was checked.
 
     Attributes:
-        check: its kind: kafka, topic, rights, claim, job, clock, canary, group, rejected,
+        check: its kind: kafka, topic, rights, claim, signs, job, clock, canary, group, rejected,
             certificate or keys.
         subject: which one.
         level: the result.

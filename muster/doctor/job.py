@@ -61,7 +61,9 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     ahead_ms = newest_ms - max(facts.read_ms, facts.now_ms)
     if ahead_ms > SKEW_MS:
         what = f"this machine's clock is {ahead_ms / 1000:.0f} s behind Kafka's"
-        yield Finding("clock", "this machine", Level.WARN, what, "set it; times below are wrong")
+        yield Finding(
+            "clock", "this machine", Level.WARN, what, "set the clock; the times below are wrong"
+        )
     joined = _unanswered(facts)
     joined_ms = min(joined.values(), default=0)
     overdue = {
@@ -86,7 +88,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "job",
             prefix,
             Level.FAIL,
-            f"does not answer: who joined {_named(sorted(joined))} has waited for "
+            f"does not answer: joins of {_named(sorted(joined))} have waited for "
             f"{facts.ago(joined_ms)}",
             f"is {who(facts.claims[-1])} running? {START}; if it runs, its log says why",
         )
@@ -100,7 +102,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
         what = "no group has members, so no record shows whether it works"
         yield Finding("job", prefix, Level.SKIPPED, what)
     if joined and facts.published_ms >= joined_ms:
-        what = f"joins of {_named(sorted(joined))} have led to nothing; others are answered"
+        what = f"joins of {_named(sorted(joined))} have no effect, but the job answers others"
         action = f"muster decode --topic {prefix}.rejected says what is wrong with them"
         yield Finding("job", "joins", Level.WARN, what, action)
     if quiet:
@@ -108,8 +110,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "clock",
             prefix,
             Level.FAIL,
-            f"no clock: the wake-up of {_named(quiet)} is {facts.ago(min(overdue.values()))} "
-            "past, and no clock has written a tick",
+            f"no clock: the wake-up of {_named(quiet)} was due {facts.ago(min(overdue.values()))} "
+            "ago, and no clock has written a tick",
             f"a clock runs in every coordinator: {START}; may it write to {prefix}.membership?",
         )
 
@@ -118,7 +120,7 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
     """How long the answer to the coordinator's newest canary event took."""
     answer = facts.canary
     if answer is None or not facts.claims or answer.epoch != facts.claims[-1].offset:
-        return  # it writes none, or none has been answered yet
+        return  # the coordinator writes no such event, or has not answered one yet
     took_ms = max(answer.answer_ms - answer.event_ms, 0)
     what = f"an event of its own was answered in {took_ms} ms, {facts.ago(answer.answer_ms)} ago"
     if not _canary_answers(facts):
@@ -126,7 +128,7 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
             "canary",
             prefix,
             Level.FAIL,
-            f"{what}; the next answer is overdue for {facts.ago(answer.next_ms)}",
+            f"{what}; the next answer is {facts.ago(answer.next_ms)} overdue",
             f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz and its log say "
             "whether it is stuck or behind",
         )
@@ -177,12 +179,12 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
     """Groups that do not settle, and tasks that no member has."""
     fine = 0
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
-        rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
+        unchanged_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
         is_gone = is_deleted(snapshot)
         if is_gone:
             faults = [*_joins_of_deleted(facts, snapshot, at_ms)]
         else:
-            faults = [*_faults(facts, snapshot, rest_ms, stuck_ms)]
+            faults = [*_faults(facts, snapshot, unchanged_ms, stuck_ms)]
         for level, what, action in faults:
             yield Finding("group", name, level, what, action)
         fine += not faults and not is_gone
@@ -211,22 +213,22 @@ def _joins_of_deleted(
 
 
 def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str, str]]:
-    """A failure if members heartbeat apart and the newest ticks show that no clock reads it."""
+    """A failure if members heartbeat apart and the newest ticks show that no clock reads them."""
     heard = facts.heard.get(snapshot.group, Heard())
     if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
         count = len(snapshot.apart)
         members = "member heartbeats" if count == 1 else "members heartbeat"
         yield (
             Level.FAIL,
-            f"{count} {members} apart, and the coordinator does not read that: if one dies, its "
-            "tasks stay where they are",
+            f"{count} {members} apart, and the coordinator does not read these heartbeats: if "
+            "one dies, its tasks stay where they are",
             "grant the coordinator READ on the topic of heartbeats (muster topics create --acls), "
             "or restart the workers: they heartbeat on membership while no coordinator reads it",
         )
 
 
 def _faults(
-    facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
+    facts: Facts, snapshot: GroupSnapshot, unchanged_ms: int, stuck_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
     if snapshot.quarantine is not None:
         yield (
@@ -256,34 +258,40 @@ def _faults(
         count = len(snapshot.members)
         configured = [name for name, (each, _) in facts.groups.items() if each.tasks]
         yield (
-            Level.FAIL if rest_ms > stuck_ms else Level.WARN,
+            Level.FAIL if unchanged_ms > stuck_ms else Level.WARN,
             f"has {count} member{'' if count == 1 else 's'} and no tasks; configured groups: "
             f"{there_are(snapshot.group, configured)}",
             f"muster config set --group {snapshot.group} --tasks FILE",
         )
-    elif snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
+    elif snapshot.state in _UNSETTLED and unchanged_ms > stuck_ms:
         yield (
             Level.FAIL,
-            f"{snapshot.state.value} for {span(rest_ms)} (generation {snapshot.generation}, "
+            f"{snapshot.state.value} for {span(unchanged_ms)} (generation {snapshot.generation}, "
             f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
             f"muster groups describe --group {snapshot.group} --members --verbose",
         )
-    if snapshot.tasks and not snapshot.members and rest_ms > stuck_ms:
+    if snapshot.tasks and not snapshot.members and unchanged_ms > stuck_ms:
         yield (
             Level.WARN,
-            f"has no member for {span(rest_ms)}: no worker runs its {len(snapshot.holder)} tasks",
+            f"has no member for {span(unchanged_ms)}: no worker runs its "
+            f"{len(snapshot.holder)} tasks",
             f"start its workers; if the group is no longer needed: muster config delete --group "
             f"{snapshot.group}",
         )
     unowned = int(np.count_nonzero(snapshot.holder < 0))
-    if unowned and snapshot.members and rest_ms > stuck_ms and snapshot.state not in _UNSETTLED:
+    if (
+        unowned
+        and snapshot.members
+        and unchanged_ms > stuck_ms
+        and snapshot.state not in _UNSETTLED
+    ):
         held = snapshot.delay_until_ms is not None and snapshot.delay_until_ms > facts.now_ms
         if not held:
             yield (
                 Level.WARN,
                 f"{unowned} of {len(snapshot.holder)} tasks have no owner",
-                f"muster explain --group {snapshot.group}: topics no member subscribes to, or a "
-                "static assignment without its member",
+                f"muster explain --group {snapshot.group}: no member takes their topics, or a "
+                "static assignment names an absent member",
             )
 
 

@@ -86,6 +86,8 @@ def parsed(text: bytes, where: str) -> object:
     Raises:
         BadInput: it is not JSON, or has a repeated key or half of a surrogate pair.
     """
+    if not text.strip():
+        raise BadInput(f"{where}: is empty; expected JSON")
     repeated: list[tuple[dict[str, Any], str]] = []
     try:
         document: object = json.loads(text, object_pairs_hook=_noting_repeats(repeated))
@@ -108,7 +110,7 @@ def parsed(text: bytes, where: str) -> object:
         again = {id(broken): key for broken, key in repeated}
         place, broken = next((p, it) for p, it in _everything(document) if id(it) in again)
         key = shown(again[id(broken)])
-        raise BadInput(f"{where}: {place}key {key} is there twice in one object")
+        raise BadInput(f"{where}: {place}key {key} appears twice in one object")
     return document
 
 

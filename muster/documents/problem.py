@@ -137,7 +137,7 @@ def parse_problem(raw: object) -> Problem:
         ConfigError: the same for a setting, or for tasks that clash.
     """
     if not isinstance(raw, dict):
-        raise BadInput(f"expected an object with {', '.join(KEYS[2:4])}, got {_kind(raw)}")
+        raise BadInput(f"expected an object with tasks and members, got {_kind(raw)}")
     refuse_unknown(raw, KEYS)
     for key in ("tasks", "members"):
         if key not in raw:
@@ -176,7 +176,7 @@ def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]
         place = f"members[{number}]"
         row = parse_member(raw, names, place, foreign=connect)
         if row.id in by_id:
-            raise BadInput(f"{place}.id: {row.id!r} is there already; expected each member once")
+            raise BadInput(f"{place}.id: {row.id!r} appears twice; expected each member once")
         by_id[row.id] = row
         if connect:  # workers may claim the same job; the assignor decides
             continue
@@ -207,7 +207,7 @@ def _start(value: object, assignor: str) -> bool:
     if value not in (None, "previous"):
         raise BadInput(f"start: {shown(value)}; expected 'previous', or leave it out")
     if value is not None and assignor in CONNECT_ASSIGNORS:
-        raise BadInput(f"start: {assignor} knows no racks; expected one of Streams' assignors")
+        raise BadInput(f"start: {assignor} ignores racks; expected one of Streams' assignors")
     return value is not None
 
 

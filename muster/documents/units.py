@@ -5,6 +5,7 @@ Every fault names its place: ``tasks[1].partitions``. Unknown keys are faults.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from muster.documents.json_files import refuse_unknown
@@ -30,11 +31,7 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
     """
     if not isinstance(value, list):
         raise BadInput(f"{place}: expected a list of subtopologies and connectors")
-    units = tuple(_unit(row, f"{place}[{number}]") for number, row in enumerate(value))
-    total = sum(unit.size for unit in units)
-    if total > MOST_TASKS:
-        raise BadInput(f"{place}: {total} tasks; at most {MOST_TASKS} are accepted")
-    return units
+    return _units(enumerate(value), place)
 
 
 def parse_task_list(
@@ -52,14 +49,17 @@ def parse_task_list(
     )
     if len(sources) > SOURCES_MAX:
         raise BadInput(f"{place}: {len(sources)} topics and patterns; at most {SOURCES_MAX}")
-    units = tuple(
-        _unit(row, f"{place}[{number}]") for number, row in enumerate(value) if not is_source(row)
-    )
+    units = _units(((n, row) for n, row in enumerate(value) if not is_source(row)), place)
+    _refuse_twice(units, sources, place)
+    return units, sources
+
+
+def _units(rows: Iterable[tuple[int, object]], place: str) -> tuple[Unit, ...]:
+    units = tuple(_unit(row, f"{place}[{number}]") for number, row in rows)
     total = sum(unit.size for unit in units)
     if total > MOST_TASKS:
         raise BadInput(f"{place}: {total} tasks; at most {MOST_TASKS} are accepted")
-    _refuse_twice(units, sources, place)
-    return units, sources
+    return units
 
 
 def _refuse_twice(units: tuple[Unit, ...], sources: tuple[Source, ...], place: str) -> None:
@@ -90,7 +90,7 @@ def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:
 
 def _unit(row: object, place: str) -> Unit:
     if is_source(row):
-        raise BadInput(f"{place}: topics of Kafka can be tasks of a group only: muster config set")
+        raise BadInput(f"{place}: only groups have topics of Kafka as tasks: muster config set")
     if not isinstance(row, dict) or ("subtopology" in row) == ("connector" in row):
         raise BadInput(f"{place}: expected an object with either 'subtopology' or 'connector'")
     refuse_unknown(row, CONNECTOR if "connector" in row else SUBTOPOLOGY, place)

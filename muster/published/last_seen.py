@@ -123,7 +123,7 @@ def is_overdue(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot]
 
 
 def seen_text(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot]) -> str:
-    """The line that `groups describe` ends with."""
+    """When the coordinator was last seen, and what follows from it, for `groups describe`."""
     if seen_ms is None:
         return "coordinator never seen: start `muster run`"
     groups = list(groups)

@@ -217,7 +217,7 @@ class Shown:
         s = self.snapshot
         return self._set((s.holder == member.slot) & ~s.revoking)
 
-    def going(self, member: MemberEntry) -> TaskSet:
+    def revoking_actives(self, member: MemberEntry) -> TaskSet:
         """Actives the member was asked to stop and has not released."""
         s = self.snapshot
         return self._set((s.holder == member.slot) & s.revoking)
@@ -225,7 +225,7 @@ class Shown:
     def revoking(self, member: MemberEntry) -> TaskSet:
         """Tasks of any role the member was asked to stop and has not released."""
         s = self.snapshot
-        actives = self.going(member)
+        actives = self.revoking_actives(member)
         copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
         return actives | copies[0] | copies[1]
 

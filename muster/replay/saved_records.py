@@ -20,7 +20,7 @@ def from_file(path: str) -> Iterator[Row]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read ({error})") from None
+        raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -35,9 +35,11 @@ def from_file(path: str) -> Iterator[Row]:
             )
         except (
             ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
-        ) as error:  # fmt: skip
-            expected = "topic, partition, offset, timestamp_ms, key and value (hexadecimal)"
-            raise BadInput(f"{path}, line {number}: expected {expected}: {error!r}") from None
+        ):  # fmt: skip
+            raise BadInput(
+                f"{path}, line {number}: not a record that `muster replay --save` wrote; expected "
+                "JSON with topic, partition, offset, timestamp_ms, key and value (hexadecimal)"
+            ) from None
 
 
 def save(path: str, items: Iterable[Row]) -> None:

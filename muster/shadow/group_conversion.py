@@ -83,7 +83,7 @@ def units(shadowed: ShadowedGroup, measure: Measure | None) -> tuple[Unit, ...]:
         return _subtopologies(shadowed)
     known = [each.by(measure) for each in shadowed.loads.values()] if measure is not None else [0]
     if all(value is None for value in known):
-        raise BadInput(f"--weight {measure}: not known of group {shadowed.description.group!r}")
+        raise BadInput(f"--weight {measure}: unknown for group {shadowed.description.group!r}")
     return tuple(
         Subtopology(
             name=topic.name,
@@ -143,7 +143,7 @@ def as_group(
     """
     described = shadowed.description
     if described.kind not in ASSIGNORS:
-        raise BadInput(f"group {described.group!r} is no group of consumers, Streams or Connect")
+        raise BadInput(f"group {described.group!r} is not one of consumers, Streams or Connect")
     name = assignor or ASSIGNORS[described.kind]
     table = TaskTable(units(shadowed, measure))
     ids = names_of(described.members)
@@ -157,11 +157,11 @@ def as_group(
             if index is not None:
                 holder[index] = slot
         for role in pairs:
-            found = (table.index(text) for text in getattr(has, role))
-            pairs[role] += [(index, slot) for index in found if index is not None]
+            indexes = (table.index(text) for text in getattr(has, role))
+            pairs[role] += [(index, slot) for index in indexes if index is not None]
     rows = {
-        role: np.array(sorted(found), dtype=np.int32).reshape(-1, 2)
-        for role, found in pairs.items()
+        role: np.array(sorted(copies), dtype=np.int32).reshape(-1, 2)
+        for role, copies in pairs.items()
     }
     return GroupSnapshot(
         group=GroupId(described.group),

@@ -28,10 +28,10 @@ class RebalanceTracker:
         None: the caller sets it.
         """
         owners = {task: member for member, tasks in present(group).items() for task in tasks}
-        first, before = self.before is None, self.before
+        before = self.before
         old, self.before = self.owners, group
         self.owners = owners
-        if first or before is None:
+        if before is None:
             return None
         was = {member.id for member in before.members}
         now = {member.id for member in group.members}

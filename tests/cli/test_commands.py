@@ -104,7 +104,7 @@ def test_config_is_merged(kafka: Topics, capsys: Output, tmp_path: Path) -> None
     file.write_text(json.dumps({"assignor": "sticky", "tasks": tasks}))
     group = ("--group", "merge", "--format", "json")
     assert run(kafka, "config", "show", *group) == 1
-    assert capsys.readouterr().err == "muster config: group 'merge' is not configured\n"
+    assert "group 'merge' is not configured; see:" in capsys.readouterr().err
     assert run(kafka, "config", "set", *group, "--file", str(file)) == 0
     assert run(kafka, "config", "set", *group, "--config", "num.standby.replicas=1") == 0
     assert run(kafka, "config", "set", *group, "--config", "max.warmup.replicas=9") == 0

@@ -133,7 +133,7 @@ def test_a_dead_clock() -> None:
     quiet = facts(wakeups={ORDERS: NOW - 130_000}, heard={})
     assert levels(quiet)["clock", "muster"] is Level.FAIL
     assert levels(quiet)["job", "muster"] is Level.OK
-    assert "the wake-up of group orders is 2 min past" in first_finding(quiet, "clock").what
+    assert "the wake-up of group orders was due 2 min ago" in first_finding(quiet, "clock").what
 
 
 def test_a_wake_up_within_the_grace_period_is_no_failure() -> None:
@@ -162,13 +162,13 @@ def test_joins_that_are_not_answered(known: bool) -> None:
     dead = facts(heard=waiting, wakeups={}, groups=there, published_ms=NOW - 70_000)
     finding = first_finding(dead, "job")
     assert finding.level is Level.FAIL
-    assert finding.what == "does not answer: who joined group orders has waited for 60 s"
+    assert finding.what == "does not answer: joins of group orders have waited for 60 s"
     soon = replace(dead, heard={ORDERS: Heard(NOW - 1_000, 0, NOW - 29_000)})
     assert levels(soon)["job", "muster"] is Level.SKIPPED
     others = first_finding(replace(dead, published_ms=NOW - 10_000), "job")
     assert (others.level, others.what) == (
         Level.WARN,
-        "joins of group orders have led to nothing; others are answered",
+        "joins of group orders have no effect, but the job answers others",
     )
     assert "muster.rejected" in others.action
     assert Level.FAIL not in levels(facts(heard=waiting)).values()  # the group has members by now

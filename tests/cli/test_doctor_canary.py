@@ -29,7 +29,7 @@ def test_a_late_answer_is_reported_with_its_figure() -> None:
     assert levels(facts(canary=due))[PLACE] is Level.OK
     late = first_finding(facts(canary=due._replace(next_ms=due.next_ms - 1)), "canary")
     assert late.level is Level.FAIL
-    assert "the next answer is overdue for 30 s" in late.what
+    assert "the next answer is 30 s overdue" in late.what
 
 
 def test_another_coordinators_answer_says_nothing() -> None:

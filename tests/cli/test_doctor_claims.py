@@ -53,8 +53,8 @@ def test_claims_that_come_and_go() -> None:
     (calm, *_) = doctor_job.look(thrice(120_001), "muster", STUCK_MS)
     assert (calm.level, calm.what) == (
         Level.OK,
-        "job j2 on h0, epoch 2, since 2 min; last seen 3 s ago; restarted 2 times within 10 min, "
-        "at rest since",
+        "job j2 on h0, epoch 2, for 2 min; last seen 3 s ago; restarted 2 times within 10 min, "
+        "steady since",
     )
 
 
@@ -64,7 +64,7 @@ def test_a_claim_proves_no_life() -> None:
     finding = first_finding(late, "claim")
     assert (finding.level, finding.what) == (
         Level.WARN,
-        "held by job a on h1 since 60 min, life unproven: it should have written of orders 6 s "
+        "held by job a on h1 for 60 min, life unproven: it should have written about orders 6 s "
         "ago, last seen 12 s ago",
     )
     heard = Heard(
@@ -78,7 +78,7 @@ def test_a_claim_proves_no_life() -> None:
         published_ms=0,
     )
     assert first_finding(started, "claim").what == (
-        "held by job a on h1 since 25 s, life unproven: 4 joins waiting"
+        "held by job a on h1 for 25 s, life unproven: 4 joins waiting"
     )
     for fine in (
         replace(started, heard={ORDERS: replace(heard, unanswered_ms=NOW - 4_000)}),

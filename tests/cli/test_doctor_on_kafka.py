@@ -155,7 +155,7 @@ def test_a_job_that_ignores_joins(
     code, findings = examine(topics.prefix)
     (finding,) = findings["job", topics.prefix]
     assert (code, finding["level"]) == (1, "fail")
-    assert finding["what"].startswith("does not answer: who joined group new has waited for")
+    assert finding["what"].startswith("does not answer: joins of group new have waited for")
     gone = GroupGone(group=GroupId("new"))
     publish(topics, TopicKind.GROUPS, gone)
     code, findings = examine(topics.prefix)

@@ -38,7 +38,7 @@ def test_it_is_empty_when_it_has_stopped_all() -> None:
     """A member is empty once the coordinator has read the drain and the member has stopped all."""
     story, order = drained()
     later = order._replace(offset=order.offset + 1)
-    waits = "has not been asked yet: no coordinator has read the order"
+    waits = "has not been asked yet: no coordinator has read the drain"
     assert still_to_do(now(story), "W2", later) == waits
     assert still_to_do(now(story), "W2", order) == "still holds 2 tasks"
     story.at(200).take(report("W2", 2, "0_3", releasing=("0_3",)))
@@ -73,7 +73,7 @@ def test_a_governed_member_joins_anew() -> None:
     order = Place("membership", 0, story.offset)
     for at_ms in range(500, 6_000, 400):  # until W2 is expelled
         story.at(at_ms).take(tick(), report("W1", 1, "0_0", "0_2"))
-    assert still_to_do(now(story), "W2", order) == "has not joined anew yet"
+    assert still_to_do(now(story), "W2", order) == "has not joined again yet"
     story.at(7_000).take(join("W2", 2, **governed))
     assert still_to_do(now(story), "W2", order) is None
 
@@ -87,7 +87,7 @@ def test_a_drain_that_is_undone_meanwhile(event: Drain | GroupDeleted) -> None:
     story.at(200).take(event)
     if isinstance(event, GroupDeleted):
         story.at(300).take(report("W2", 3))
-    with pytest.raises(NotDrained, match="the order was undone, or its group was deleted"):
+    with pytest.raises(NotDrained, match="the drain was undone, or the group was deleted"):
         still_to_do(now(story), "W2", order)
 
 
@@ -96,5 +96,5 @@ def test_a_member_that_left_before_the_drain() -> None:
     story, order = drained()
     story.at(200).take(replace(ORDER, on=False), leave("W2"))
     late = order._replace(offset=story.offset + 1)
-    with pytest.raises(NotDrained, match="before the order came"):
+    with pytest.raises(NotDrained, match="expelled before the drain"):
         still_to_do(now(story), "W2", late)

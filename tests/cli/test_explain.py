@@ -98,7 +98,7 @@ def test_where_a_task_is_and_since_when(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_task_whose_placement_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
     """If no generation on the topic moved the task, the output says so."""
     assert said(capsys, "--task", "0_2").splitlines()[3] == (
-        "it is there since before generation 1, the oldest that the topic still holds"
+        "it has been there since before generation 1, the oldest that the topic still holds"
     )
 
 
@@ -127,7 +127,7 @@ def test_what_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None
         "muster explain: no member 'w1' in group 'orders'; there are: W1, W2"
     )
     assert refused(capsys, "--member", "W3") == (
-        "muster explain: no member 'W3' in group 'orders'; there are: W1, W2; it was one: "
-        "--history says more"
+        "muster explain: no member 'W3' in group 'orders'; there are: W1, W2; it was a member "
+        "earlier: see --history"
     )
     assert refused(capsys, "--member", "W9", "--history").endswith("there are: W1, W2")

@@ -29,7 +29,7 @@ def with_member(**about: object) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[object, str]] = {
-    "no object": ([1], "expected an object with tasks, members, got a list"),
+    "no object": ([1], "expected an object with tasks and members, got a list"),
     "no tasks": ({"members": []}, "tasks: missing"),
     "unknown key": ({**PROBLEM, "member": []}, "unknown key 'member'"),
     "unknown key of a member": (with_member(rak="r"), "members[0]: unknown key 'rak'"),
@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "unknown task's lag": (with_member(lag={"9_9": 1}), "members[0].lag.9_9: no task '9_9'"),
     "two members of one name": (
         {**PROBLEM, "members": [{"id": "A"}, {"id": "A"}]},
-        "members[1].id: 'A' is there already",
+        "members[1].id: 'A' appears twice",
     ),
     "two owners": (
         {**PROBLEM, "members": [{"id": "A", "active": ["0_0"]}, {"id": "B", "active": ["0_0"]}]},
@@ -69,20 +69,20 @@ REFUSED: dict[str, tuple[object, str]] = {
     "negative time": ({**PROBLEM, "now_ms": -1}, "now_ms: expected a whole number"),
     "wrong validate": ({**PROBLEM, "validate": {"P1": {}}}, 'validate: expected an object with "'),
     # not JSON, or JSON that no document may be
-    "empty": (b"", "…not JSON"),
+    "empty": (b"", "…is empty; expected JSON"),
     "cut off": (b'{"tasks": [', "…not JSON"),
     "bytes": (b"\xff" * 5_000_000, "…not UTF-8"),
     "brackets": (b"[" * 5_000_000, "…nested too deep"),
     "text": (b"x" * 5_000_000, "…not JSON"),
     "endless number": (b'{"now_ms": ' + b"9" * 100_000 + b"}", "…not JSON"),
-    "key twice": (b'{"tasks": [], "tasks": [], "members": []}', "…key 'tasks' is there twice"),
+    "key twice": (b'{"tasks": [], "tasks": [], "members": []}', "…key 'tasks' appears twice"),
     "a hundred thousand keys": (
         b"{" + b",".join(b'"k%d": 0' % n for n in range(100_000)) + b', "k99999": 1}',
-        "…key 'k99999' is there twice",
+        "…key 'k99999' appears twice",
     ),
     "a key twice, far inside": (
         b'{"tasks": [], "members": [{"id": "P"}, {"id": "Q", "tags": {"z": "a", "z": "b"}}]}',
-        "…: members[1].tags: key 'z' is there twice in one object",
+        "…: members[1].tags: key 'z' appears twice in one object",
     ),
     "half a character": (
         b'{"tasks": [], "members": [{"id": "\\ud800"}]}',
@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     ),
     "racks of Connect": (
         {**NOTHING, "assignor": "cooperative", "start": "previous"},
-        "start: cooperative knows no racks",
+        "start: cooperative ignores racks",
     ),
     "an answer with more": (
         {**NOTHING, "validate": {"members": {}, "zzz": 1}},

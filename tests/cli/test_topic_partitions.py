@@ -36,8 +36,9 @@ def test_members_decide_about_the_assignments_alone(
 
 def test_no_members(capsys: pytest.CaptureFixture[str]) -> None:
     """A number of members that cannot be is refused."""
-    assert main(["topics", "create", "--dry-run", "--members", "0"]) != 0
-    assert "--members 0: expected 1 or more" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["topics", "create", "--dry-run", "--members", "0"])
+    assert "--members: '0': expected a whole number, 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_groups_of_kafkas_protocol_are_marked(browser: Browser, busy: str) -> No
         shows(opened, "#cause", "first seen; placed by range")
         opened.click("#banner-live")
         opened.goto(f"{opened.url}&member=B")
-        opened.click("text=What if it goes?")
+        opened.click("text=What if it leaves?")
         shows(opened, "#plan-answer", "muster shadow --group shop --remove-member B")
         assert opened.locator("button.danger:visible").count() == 0
 
@@ -216,7 +216,7 @@ def test_what_if_is_the_plan_of_the_command_line(browser: Browser) -> None:
     plan = planned(history.newest, remove=["W2"])
     with served(store) as url, page(browser) as opened:
         opened.goto(f"{url}group?g=g&member=W2")
-        opened.click("text=What if it goes?")
+        opened.click("text=What if it leaves?")
         shows(opened, "#plan-count", f"{len(plan['moves'])} tasks and copies move")
         assert moves(opened) == [
             [m["task"], f"{m['from']} → {m['to']}", m["reason"]] for m in plan["moves"]
@@ -294,7 +294,7 @@ def test_axe_finds_nothing_serious(browser: Browser, busy: str, scheme: str) -> 
             opened.wait_for_selector(ready)
             assert serious(opened) == [], path
         opened.goto(f"{busy}group?g=orders&member=W4")
-        opened.click("text=What if it goes?")
+        opened.click("text=What if it leaves?")
         opened.wait_for_selector("#plan-count")
         assert serious(opened) == []
         opened.click("#tab-rounds")
@@ -351,7 +351,7 @@ def test_a_report_opens_without_a_server(browser: Browser, tmp_path: Path) -> No
         opened.locator("#rounds button", has_text="2").click()
         shows(opened, "#why", "balance 4/0 -> 3/3")
         opened.locator("#why button", has_text="0_9").click()
-        shows(opened, "#why", "How it came there")
+        shows(opened, "#why", "How it came to be there")
         assert serious(opened) == []
         opened.goto(plan.as_uri())
         shows(opened, "#plan-count", "6 tasks and copies move")

@@ -45,7 +45,7 @@ def test_a_task_that_is_being_given_up() -> None:
     said = why(record, now_ms=BEGIN_MS + 12_000).sentence(1)
     assert said == (
         "0_1: W1 has been asked to stop it 12 s ago, for W2, and has not answered; "
-        "given up at 22:14:35 UTC"
+        "the coordinator waits until 22:14:35 UTC"
     )
 
 
@@ -67,7 +67,7 @@ def test_a_member_that_was_fenced() -> None:
     ("change", "sentence"),
     [
         ({}, "c1-0 has no owner: the assignor gives it to no member; no member takes its topic, "
-             "or a static assignment names a member that is not there"),
+             "or a static assignment names a member that is not in the group"),
         ({"members": ()}, "c1-0 has no owner: the group has no members"),
         ({"target_generation": 6}, "c1-0 has no owner: generation 7 has not been placed yet"),
         ({"recovering": (0, 2)}, "c1-0 has no owner: the coordinator has lost its checkpoint and "

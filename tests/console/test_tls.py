@@ -73,4 +73,6 @@ def test_files_that_cannot_serve_are_one_line(
         assert shown.err.startswith(f"muster console: {said}"), shown.err
         assert shown.err.count("\n") == 1
     assert main(["console", "--tls-cert", str(good)]) == 2
-    assert "--tls-cert and --tls-key go together" in capsys.readouterr().err
+    assert "give both --tls-cert FILE and --tls-key FILE" in capsys.readouterr().err
+    assert main(["console", "--port", "65536"]) == 2
+    assert "--port 65536 at --host 127.0.0.1: expected 0 to 65535" in capsys.readouterr().err

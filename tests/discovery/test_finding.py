@@ -112,7 +112,7 @@ def test_co_partitioned_topics_that_do_not_fit():
     assert discovered(PAIR, before, look(topic("a", 4), topic("b", 4))).units[0].partitions == 4
     missing, faults = find(PAIR, None, look(topic("a", 4)), Memory(), GRACE_MS)
     assert missing.units == ()
-    assert faults == ["co-partitioned topics that are not there: b"]
+    assert faults == ["co-partitioned topics do not exist: b"]
 
 
 MEASURED = Source(topics=("a",), measure="records")

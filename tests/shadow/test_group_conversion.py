@@ -73,7 +73,7 @@ def test_weighed_by_records():
     now = figures_of(shadowed, group, present(group))
     assert (now.balance["tasks"], now.balance["records"]) == (1.0, 1.6)
     assert after.balance["records"] < 1.3
-    with pytest.raises(BadInput, match="--weight lag: not known of group 'shop'"):
+    with pytest.raises(BadInput, match="--weight lag: unknown for group 'shop'"):
         as_group(ShadowedGroup(shadowed.description, shadowed.topics, {}), measure=Measure.LAG)
 
 

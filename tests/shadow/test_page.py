@@ -128,7 +128,7 @@ def test_bad_input(fleet: Consumers, capsys: pytest.CaptureFixture[str]) -> None
         (["--group", fleet.group, "--remove-member", "W9"], 1, "no member 'W9' in the group"),
         (["--group", fleet.group, "--assignor", "best"], 2, "assignor 'best': expected"),
         (["--group", fleet.group, "--config", "no.such=1"], 2, "no.such"),
-        (["--group", fleet.group, "--type", "connect"], 2, "--type chooses among --all"),
+        (["--group", fleet.group, "--type", "connect"], 2, "--type needs --all"),
     ):
         assert main(["shadow", *given, *where]) == code
         out, error = capsys.readouterr()

@@ -57,11 +57,11 @@
           el("td", {}, copy.state),
           el("td", { class: "number" }, copy.lag === null ? "–" : copy.lag.toLocaleString("en")))))
       : el("p", { class: "muted" }, "It has no copies."),
-    el("h3", {}, "How it came there"),
+    el("h3", {}, "How it came to be there"),
     why.moves.length
       ? el("ol", { class: "moves" }, why.moves.map((move) => moveEntry(move, { onGeneration })))
       : el("p", { class: "muted" },
-        "It has been there since before the oldest generation that is kept here."),
+        "It has been there since before the oldest generation that the console keeps."),
   ];
 
   /** A member: what it has, and what can be done with it. */
@@ -100,7 +100,7 @@
   /** A generation with its moves. */
   muster.generationPanel = (round, { onTask }) => [
     el("h2", {}, `Generation ${round.generation}`),
-    el("p", { class: "sentence" }, round.cause || "no cause is given"),
+    el("p", { class: "sentence" }, round.cause || "no cause recorded"),
     facts([
       ["began", `${when(round.at_ms)} UTC`],
       ["settled", round.settled_ms === null

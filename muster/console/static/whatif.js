@@ -143,7 +143,7 @@
         renderMembers();
         show();
       },
-    }, "What if it goes?"));
+    }, "What if it leaves?"));
     if (allow.has("drain") && state.head.kind !== "shadowed") {
       const on = !member.draining;
       place.append(el("button", {
@@ -151,7 +151,7 @@
         onclick: async () => {
           const text = on
             ? "It gives all its tasks away and gets no new ones, until the drain is cancelled."
-            : "It may have tasks again.";
+            : "It may get tasks again.";
           if (await confirmed(on ? `Drain ${member.id}?` : `Cancel the drain of ${member.id}?`, text)) {
             write("/api/drain", { member: member.id, on }, place);
           }
