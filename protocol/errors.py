@@ -28,7 +28,7 @@ class ConfigError(MusterError):
 
     Attributes:
         key: the setting, as the user wrote it.
-        value: the user's value.
+        value: the user's value; None = there is none.
         accepted: the accepted values, in words.
     """
 
@@ -39,6 +39,8 @@ class ConfigError(MusterError):
         self.accepted = accepted
 
     def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.key[:_LONGEST]}: no value; expected {self.accepted}"
         value = repr(self.value)
         shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
         return f"{self.key[:_LONGEST]}: {shown} is not accepted; expected {self.accepted}"

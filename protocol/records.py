@@ -286,6 +286,8 @@ class GroupSnapshot:
         memory: what the assignor remembers (JSON text), opaque here.
         recovering: slots of members whose report is awaited after a lost checkpoint.
         apart: slots of members that heartbeat apart.
+        floor: an earlier coordinator may have used generations up to this one in fencing tokens,
+            as far as the events up to `through` show; 0 = up to `generation`.
         drains: kept drains, by member id: of members that are gone or were expelled. All other
             members have theirs in their entry.
         quarantine: since when and why the group is quarantined; the other fields are then as they
@@ -327,6 +329,7 @@ class GroupSnapshot:
     memory: str = ""
     recovering: tuple[int, ...] = ()
     apart: tuple[int, ...] = ()
+    floor: int = 0
     drains: tuple[KeptDrain, ...] = ()
     quarantine: Quarantine | None = None
     sources: tuple[Source, ...] = ()

@@ -68,6 +68,8 @@ _DRAINS = "drains"
 """Extra: drains that outlive their member, as JSON."""
 _APART = "apart"
 """Extra: a flag for each member, in their order: whether it heartbeats apart."""
+_FLOOR = "floor"
+"""Extra: a generation that an earlier coordinator may have used, one u64."""
 _QUARANTINE = "quarantine"
 """Extra: since when and why the group is quarantined, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
@@ -98,6 +100,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         _ready_row(snapshot, count),
         _drains_row(snapshot.drains),
         _quarantine_row(snapshot.quarantine),
+        _floor_row(snapshot.floor),
         source_rows.group_found_row(snapshot.sources, snapshot.found),
         _apart_row(snapshot),
     )
@@ -129,6 +132,7 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
         apart=_apart_from(row["extras"], members),
+        floor=_floor_from(row["extras"]),
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
         sources=sources,
@@ -222,6 +226,19 @@ def _quarantine_from(extras: Row) -> Quarantine | None:
     if type(since_ms) is not int or not isinstance(story, str):
         raise DecodeError("a quarantine that is not [milliseconds, text]")
     return Quarantine(since_ms, story)
+
+
+def _floor_row(floor: int) -> Row:
+    return {"extras": {_FLOOR: rows.u64(floor)}} if floor else {}
+
+
+def _floor_from(extras: Row) -> int:
+    data = extras.get(_FLOOR)
+    if data is None:
+        return 0
+    if len(data) != 8:
+        raise DecodeError(f"floor is {len(data)} bytes; expected a number of 8")
+    return rows.u64_from(data)
 
 
 def _codes(pairs: IntArray) -> NDArray[np.int64]:

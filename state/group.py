@@ -230,7 +230,8 @@ class Group:
             unverified_until_ms=UNPROVED if unverified else None,
             # Of a group without members, a join that the record lacks may not be read again.
             is_fenced=fenced and unverified and bool(record.members),
-            floor=record.generation + 1,  # the lost batch may have granted tasks under this one
+            # The lost batch may have granted tasks under this one.
+            floor=max(record.generation, record.floor) + 1,
         )
         epoch = record.coordinator_epoch
         if recovery.asked:
@@ -307,6 +308,7 @@ class Group:
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
             apart=tuple(np.flatnonzero(sessions.apart).tolist()),
+            floor=self.recovery.floor,
             drains=self.drains,
             sources=self.sources,
             found=self.found,

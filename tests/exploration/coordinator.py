@@ -329,7 +329,7 @@ def _recoverable(group: Group) -> Hashable:
 
 def _core(record: GroupSnapshot) -> Hashable:
     """A record without what a batch of heartbeats changes."""
-    return shape_of(replace(record, through=(), clock_ms=0, next_ms=None))
+    return shape_of(replace(record, through=(), clock_ms=0, next_ms=None, floor=0))
 
 
 def for_member(record: Any) -> bool:

@@ -72,3 +72,19 @@ def silent(seed: int) -> list[Timed]:
     if rng.random() < 0.5:  # the second ends, and asks again
         timeline.append((CLAIMS_MS + 1_300, faults.Restarts(100, checkpoint=True)))
     return sorted(timeline, key=lambda timed: timed[0])
+
+
+def taken_over_twice(seed: int) -> list[Timed]:
+    """A third coordinator replaces the second one, which may not grant anything yet.
+
+    The second goes on until it may, and gives a task to a member that the third has not asked.
+    """
+    rng = Random(f"taken over twice/{seed}")
+    first, second, third = rng.sample(faults.NAMES[:3], 3)
+    timeline: list[Timed] = [(300, faults.Starts(first)), (1_100, faults.Deafens(first, 3_200))]
+    timeline.append((1_370, faults.Usurps(50, 200, 0, obeys=False)))
+    timeline += [(3_200, faults.Dies(first)), (3_270, faults.Starts(second))]
+    timeline.append((4_250, faults.Starts(third)))
+    timeline.append((6_000 + rng.randrange(200), faults.Usurps(780, 620, 0, obeys=False)))
+    timeline.append((6_300 + rng.randrange(500), faults.Starts(first)))
+    return sorted(timeline, key=lambda timed: timed[0])

@@ -200,9 +200,16 @@ MUTANTS = (
     Mutant(
         "generations of a batch that is lost are not used again",
         Group.recover,
-        "floor=record.generation + 1",
-        "floor=0",
+        "max(record.generation, record.floor) + 1",
+        "0",
         lives=two_coordinators.lost_batch,
+    ),
+    Mutant(
+        "nor are those that two coordinators before may have used",
+        Group.recover,
+        "max(record.generation, record.floor)",
+        "record.generation",
+        lives=two_coordinators.taken_over_twice,
     ),
     Mutant(
         "what a superseded coordinator may still decide is below the next generation",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.state.story import Story, config, join, report
+from support.state.story import Story, config, join, report, snapshot
 
 from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
@@ -103,3 +103,18 @@ def test_tokens_stay_above_all_events_until_members_have_answered() -> None:
     story.at(300).take(config(FOUR, **{"session.timeout.ms": 50_000}))
     story.at(400).take(report("W1", 1, *ALL, coordinator_epoch=2))
     assert story.group.generation == floor + 2 + 1
+
+
+def test_a_second_takeover_knows_the_tokens_that_the_first_may_have_used() -> None:
+    """The coordinator between has published nothing but its questions; it may still place.
+
+    Found by random faults (`fault_injection`, seed 7021220): the third coordinator counted the
+    events behind that record only, and gave a task out with a lower token than the second one.
+    """
+    story = taken_over(with_w1())
+    story.take(FIRST_TICK)
+    for at_ms in (300, 320, 340):
+        step = story.at(at_ms).take(config(FOUR, **{"session.timeout.ms": 50_000 + at_ms}))
+    second_floor = story.group.recovery.floor
+    assert second_floor > story.group.generation + 2
+    assert Group.recover(snapshot(step)).recovery.floor > second_floor
