@@ -270,6 +270,9 @@ def _config(
 def _measure(words: Sequence[str]) -> tuple[Measure | None, dict[str, float]]:
     """What loads are measured by, and the weights that are given."""
     measures = [word for word in words if word in set(Measure)]
+    for word in words:
+        if "=" not in word and word not in measures:
+            raise BadInput(f"--weight {word}: expected NAME=N, or one of {', '.join(Measure)}")
     if measures and len(words) > 1:
         raise BadInput(f"--weight {' '.join(words)}: expected one measure, or weights NAME=N")
     return (Measure(measures[0]), {}) if measures else (None, _weights(words))

@@ -14,6 +14,7 @@ import sys
 from muster.assignor.ignored_settings import ignored_settings
 from muster.cli import settings as settings_page
 from muster.cli.options import (
+    add_action,
     add_format,
     add_kafka,
     group_id,
@@ -40,7 +41,7 @@ from muster.signing.keyring import add_signing_keys, key_file
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("set", "show", "delete", "describe"))
+    add_action(parser, "set", "show", "delete", "describe")
     parser.add_argument(
         "setting", nargs="?", metavar="SETTING", help="describe: only this setting (default: all)"
     )

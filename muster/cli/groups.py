@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
-from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
+from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
 from muster.errors import BadInput, NotFound, StillQuarantined, Unreachable
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
@@ -48,7 +48,7 @@ SIGNS_MS = 60_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("list", "describe", "release"))
+    add_action(parser, "list", "describe", "release")
     parser.add_argument(
         "--group", type=group_id, metavar="G", help="one group (default: all); release needs it"
     )

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from muster.cli.options import add_format
+from muster.cli.options import add_action, add_format
 from muster.errors import BadInput
 from muster.output import json_line, table, utc
 from muster.protocol.signing import Caller, Keyring, SigningKey
@@ -29,7 +29,7 @@ from muster.signing.keyring import Document
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("create", "rotate", "require", "export", "show"))
+    add_action(parser, "create", "rotate", "require", "export", "show")
     parser.add_argument("file", metavar="FILE", help="the keyring")
     parser.add_argument(
         "--group",

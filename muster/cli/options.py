@@ -92,6 +92,11 @@ def _checked(text: str, fault: str | None) -> str:
     return text
 
 
+def add_action(parser: argparse.ArgumentParser, *actions: str, help: str | None = None) -> None:
+    """Add the first argument: which action; an error about it names the actions."""
+    parser.add_argument("action", choices=actions, metavar="|".join(actions), help=help)
+
+
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     """Read repeated ``K=V`` arguments; the last value of a key counts.
 

@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from muster.cli.options import add_format, add_kafka, kafka_settings, positive
+from muster.cli.options import add_action, add_format, add_kafka, kafka_settings, positive
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
@@ -31,9 +31,7 @@ _PRINCIPAL = re.compile(r"\w+:.+")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "action", choices=("create",), help="create what is missing, check the rest"
-    )
+    add_action(parser, "create", help="create what is missing, check the rest")
     parser.add_argument(
         "--partitions",
         type=positive,

@@ -148,4 +148,5 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
 
 
 def _error_text(clients: ClientSettings, error: Exception) -> str:
-    return clients.hidden(f"{type(error).__name__}: {error}"[:500])
+    name, text = type(error).__name__, str(error)
+    return clients.hidden((text if text.startswith(name) else f"{name}: {text}")[:500])

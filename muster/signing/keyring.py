@@ -186,14 +186,14 @@ def document(path: str | Path) -> Document:
     try:
         content: object = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(OPTION, str(path), f"a readable keyring ({error.strerror})") from None
+        raise ConfigError("keyring", str(path), f"a readable keyring ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ConfigError(OPTION, str(path), "a keyring, JSON (it is not UTF-8)") from None
+        raise ConfigError("keyring", str(path), "a keyring, JSON (it is not UTF-8)") from None
     except json.JSONDecodeError as error:
         where = f"{error.msg} at line {error.lineno}, column {error.colno}"
-        raise ConfigError(OPTION, str(path), f"a keyring, JSON ({where})") from None
+        raise ConfigError("keyring", str(path), f"a keyring, JSON ({where})") from None
     if not isinstance(content, dict):
-        raise ConfigError(OPTION, str(path), "a JSON object with keys")
+        raise ConfigError("keyring", str(path), "a JSON object with keys")
     return content
 
 
@@ -308,7 +308,7 @@ def _whole(value: object, where: str, path: str | Path) -> int:
 
 
 def _wrong(path: str | Path, where: str, expected: str) -> ConfigError:
-    return ConfigError(OPTION, str(path), f"{where}: {expected}")
+    return ConfigError("keyring", str(path), f"{where}: {expected}")
 
 
 def _mark(path: str) -> object:

@@ -315,8 +315,8 @@ def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Out
     assert main(["keys", "create", str(file)]) == 0
     before = file.read_bytes()
     for words, said in (
-        (["require"], "--group is missing"),
-        (["export"], "--to FILE is missing"),
+        (["require"], "require: give --group G"),
+        (["export"], "export: give --to FILE"),
         (
             ["export", "--caller", "member", "--to", str(tmp_path / "o")],
             f"alone; make one: muster keys create {file} --caller member",

@@ -67,7 +67,7 @@ def test_signing_is_turned_on_for_a_running_group(
         assert fleet.snapshots() == []
         with ring.away():
             assert job.start(wait=False).wait() == 2
-        assert f"--signing-keys: {str(ring.file)!r} is not accepted" in job.tail()
+        assert f"keyring: {str(ring.file)!r} is not accepted" in job.tail()
 
     with coordinator(kafka, tmp_path / "job", None) as job:
         job.start()
