@@ -319,7 +319,7 @@ def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Out
         (["export"], "export: give --to FILE"),
         (
             ["export", "--caller", "member", "--to", str(tmp_path / "o")],
-            f"alone; make one: muster keys create {file} --caller member",
+            f"these; make one: muster keys create {file} --caller member",
         ),
     ):
         assert main(["keys", words[0], str(file), *words[1:]]) == 2
