@@ -155,8 +155,8 @@ def describe(args: argparse.Namespace) -> int:
     """Print all settings, or one; asks no broker."""
     if args.setting is not None:
         setting = settings_page.one(args.setting)
-        as_json_ = args.format == "json"
-        print(json_line(setting.as_json()) if as_json_ else settings_page.as_text(setting))
+        is_json = args.format == "json"
+        print(json_line(setting.as_json()) if is_json else settings_page.as_text(setting))
     elif args.format == "json":
         for each in settings_page.described():
             print(json_line(each.as_json()))
