@@ -35,7 +35,9 @@ def begin(draft: Draft) -> None:
     snapshot_epoch = draft.recovery.snapshot_epoch
     if snapshot_epoch is not None:
         draft.recovery.snapshot_epoch = None
-        draft.recovery.is_doubtful = draft.coordinator_epoch > snapshot_epoch + 1
+        coordinators_between = max(draft.coordinator_epoch - snapshot_epoch - 1, 0)
+        draft.recovery.is_doubtful = coordinators_between > 0
+        draft.recovery.floor += coordinators_between  # the floor of each was one higher
     for slot in draft.recovery.asked:
         draft.ask(slot)
         draft.sessions.demand(slot)

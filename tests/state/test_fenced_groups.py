@@ -118,3 +118,14 @@ def test_a_second_takeover_knows_the_tokens_that_the_first_may_have_used() -> No
     second_floor = story.group.recovery.floor
     assert second_floor > story.group.generation + 2
     assert Group.recover(snapshot(step)).recovery.floor > second_floor
+
+
+def test_each_coordinator_between_raises_the_floor() -> None:
+    """Coordinator 2 published late; coordinator 3 counted from one above what 2 had counted."""
+    record = with_w1().group.snapshot()
+    floors: list[int] = []
+    for epoch in (2, 3, 4):
+        story = Story(group=Group.recover(record, fenced=True), epoch=epoch, offset=9).at(200)
+        story.take(config(FOUR, **{"session.timeout.ms": 50_000}))
+        floors.append(story.group.recovery.floor)
+    assert floors == [floors[0], floors[0] + 1, floors[0] + 2]
