@@ -86,6 +86,8 @@ class Draft:
         due: the assignor must run although no cause was added (a deadline, a last release).
         answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
+        on_disk: copies that a member gave up in this batch, in a report with the lag of what is
+            left on its disk.
         touched: slots whose expected digest or state may be stale.
         freed_slots: slots freed in this batch; a new member gets one in the next batch at the
             earliest.
@@ -137,6 +139,7 @@ class Draft:
         self.answered = self.was_aside = self.due = self.fence_is_read = False
         self.answer, self.acknowledged = set[int](), set[int]()
         self.touched, self.freed_slots = set[int](), set[int]()
+        self.on_disk = set[int]()
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []

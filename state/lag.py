@@ -2,7 +2,8 @@
 
 The newest report of a lag or of "ready" counts. For a copy it is valid until the member loses the
 copy. For other state (files on a disk, an active that restores) it is believed for
-`probing.rebalance.interval.ms`. A copy of a task that its member just released has caught up.
+`probing.rebalance.interval.ms`; the report that gives a task up may say how far its files are. A
+copy of a task that its member just released has caught up.
 
 A new lag replaces a known one only if it is on the other side of `acceptable.recovery.lag`, is at
 most half or at least twice the known one, or if half the time for which that one is believed has
@@ -173,6 +174,31 @@ def end(draft: Draft, given_up: Codes) -> None:
     draft.owned.ready = np.setdiff1d(draft.owned.ready, given_up, assume_unique=True)
     has_ended = np.isin(draft.owned.lags.pair, given_up, assume_unique=True)
     draft.owned.lags = draft.owned.lags.where(~has_ended)
+
+
+def end_given_up(draft: Draft, slot: int, lags: Sequence[Lag]) -> None:
+    """The member gave tasks up in the report that has these lags: they are those of its disk.
+
+    What was known before of these tasks ends, and the report's lags count in its place.
+    """
+    if draft.table is not draft.group.table:
+        return
+    found = {index for task, _ in lags if (index := draft.table.find(task)) is not None}
+    tasks = np.array(sorted(found), dtype=np.int32)
+    pairs = codes_of(tasks, np.full(len(tasks), slot, dtype=np.int32))
+    given_up = pairs[_is_held(draft.group, pairs) & ~_is_held(draft, pairs)]
+    if len(given_up):
+        end(draft, given_up)
+        draft.on_disk.update(given_up.tolist())
+
+
+def _is_held(group: Group | Draft, pairs: Codes) -> BoolArray:
+    """bool[K]: which of these pairs are a running task, or a copy that exists or is wanted."""
+    is_held: BoolArray = group.owned.holder[task_of(pairs)] == slot_of(pairs)
+    for copies in group.owned.copies.values():
+        for part in copies:
+            is_held |= contains(part, pairs)
+    return is_held
 
 
 def forget(draft: Draft, slot: int) -> None:
@@ -349,7 +375,8 @@ def settle(draft: Draft) -> None:
 def _pass_on(draft: Draft, copies: Codes) -> None:
     """Drop the lags of copies that are gone.
 
-    If the member runs the task now, the lag stays and is believed for a limited time from now.
+    If the member runs the task now, the lag stays and is believed for a limited time from now. A
+    lag of what a released task left on a disk stays, too.
     """
     group_before, running = draft.group, _running(draft)
     lost_copies = np.setdiff1d(
@@ -363,6 +390,8 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     )
     reported_ms = np.where(started_running, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
     remains = ~lost_copy | np.isin(draft.owned.lags.pair, running, assume_unique=True)
+    if draft.on_disk:
+        remains |= np.isin(draft.owned.lags.pair, list(draft.on_disk), assume_unique=True)
     draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(remains)
 
 

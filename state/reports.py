@@ -84,6 +84,8 @@ def report(draft: Draft, event: Report) -> None:
         draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
         _adopt_timeout(draft, slot, has_read_it=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
+    if event.lags and member.state is MemberState.UNREVOKED:
+        lag.end_given_up(draft, slot, event.lags)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
 
 

@@ -27,11 +27,12 @@ from muster.simulation.process import GROUP, Process
 from muster.state.errors import InvariantViolation
 from muster.worker.session_states import State
 
-CALM_MS = 90_000
-"""A group must have settled this long after the last fault. In the slowest case a session of 5 s
-expires, a member that does not release is fenced (4 s), a second session expires, lost tasks wait
-2 s for their owner, then six learners restore two at a time, each known only from a heartbeat whose
-digest differs."""
+CALM_MS = 150_000
+"""A group must have settled this long after the last fault. A member that joined before the config
+has the default session of 45 s. In the slowest case its process died while the broker was away and
+its join is read later: it is fenced after one session and removed after another. Then a session of
+5 s expires, lost tasks wait 2 s for their owner, and six learners restore two at a time, each known
+only from a heartbeat whose digest differs."""
 CALM_STOP_MS = 300
 """Longest time a process takes to stop tasks once the faults have stopped."""
 LOOK_MS = 250

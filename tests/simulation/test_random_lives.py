@@ -62,6 +62,7 @@ def test_random_lives_come_to_rest(part: int) -> None:
         2_000_804,  # a task went to a member that was just giving its copy up, so it started cold
         2_002_557,  # the same
         3_000_514,  # a task went to a member that had lost its copy; its owner was stopping
+        7_001_824,  # what a report said of its member's disk ended with the task that it released
         2_002_543,  # one stateless task, two members without a task: stateful ones left no fair sum
     ],
 )

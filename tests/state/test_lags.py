@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from support.state.story import GROUP, Story, config, join, tick
+from support.state.story import GROUP, Story, config, join, report, tick
 
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.registry import get
@@ -119,3 +119,40 @@ def test_the_longest_lag_said_again_changes_no_record() -> None:
     story, task, member = learning()
     assert story.at(1_000).take(lag_of(member, lag.OFFSETS_MAX, task)).changed
     assert not story.at(2_000).take(lag_of(member, lag.OFFSETS_MAX, task)).changed
+
+
+@pytest.mark.parametrize("said_before", [False, True])
+def test_the_report_that_releases_a_task_says_what_is_left_on_the_disk(said_before: bool) -> None:
+    """The lag in it counts as that of other state, whether or not the same lag was known before."""
+    story = Story()
+    story.take(config(FOUR, assignor="sticky"), join("W1"))
+    story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2", "0_3"))
+    story.at(200).take(join("W2"))
+    table, owned = story.group.table, story.group.owned
+    tasks = [str(table.task(task)) for task in range(4)]
+    released = [name for name, leaves in zip(tasks, owned.revoking, strict=True) if leaves]
+    rest = [name for name in tasks if name not in released]
+    lags = tuple(Lag(parse_task(name), 0) for name in released)
+    if said_before:
+        story.at(250).take(LagReport(group=GROUP, member=MemberId("W1"), lags=lags))
+    story.at(300).take(report("W1", 2, *rest, lags=lags))
+    stored = story.group.owned.lags
+    left = [
+        (str(story.group.table.task(int(pair) >> 32)), int(pair) & 0xFF) for pair in stored.pair
+    ]
+    assert left == [(name, story.group.roster.by_id["W1"]) for name in released]
+    assert set(stored.reported_ms.tolist()) == {story.group.sessions.clock_ms}
+
+
+def test_a_task_that_is_released_without_a_word_leaves_no_lag() -> None:
+    """What was known of the running task ends with it."""
+    story = Story()
+    story.take(config(FOUR, assignor="sticky"), join("W1"))
+    story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2", "0_3"))
+    story.at(150).take(lag_of("W1", 0, Task("0", 3)))
+    story.at(200).take(join("W2"))
+    revoking = story.group.owned.revoking
+    assert revoking[3]
+    kept = [f"0_{task}" for task in range(4) if not revoking[task]]
+    story.at(300).take(report("W1", 2, *kept))
+    assert len(story.group.owned.lags.pair) == 0
