@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.kafka.secured import EXPIRED, Authority
 
-from muster.doctor import certificates_and_keys as doctor_dates
+from muster.doctor import certificates_and_keys
 from muster.doctor.finding import Level
 from muster.kafka import certificates
 from muster.kafka.settings import ClientSettings
@@ -31,7 +31,9 @@ def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
         file = str(authority.issue(name, ends))
         settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": file}
         findings += certificates.own(ClientSettings(settings))
-    said = [(f.check, f.subject, f.level) for f in doctor_dates.of_certificates(findings, NOW)]
+    said = [
+        (f.check, f.subject, f.level) for f in certificates_and_keys.of_certificates(findings, NOW)
+    ]
     assert said == [
         ("certificate", "CN=bygone", Level.FAIL),
         ("certificate", "CN=soon", Level.WARN),
@@ -47,7 +49,7 @@ def test_keys_by_what_they_sign(tmp_path: Path) -> None:
     content["keys"][0]["until_ms"] = NOW_MS - HOUR_MS
     path = tmp_path / "ring.json"
     rotation.write(path, content)
-    findings = [*doctor_dates.look(ClientSettings({}), str(path), NOW_MS)]
+    findings = [*certificates_and_keys.look(ClientSettings({}), str(path), NOW_MS)]
     assert [(f.check, f.subject, f.level) for f in findings] == [
         ("keys", "clock of *", Level.FAIL),
         ("keys", "member of *", Level.OK),
@@ -59,5 +61,5 @@ def test_keys_by_what_they_sign(tmp_path: Path) -> None:
 
 def test_a_keyring_that_cannot_be_read_fails(tmp_path: Path) -> None:
     """A keyring that cannot be read is a failure that says why."""
-    (finding,) = doctor_dates.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
+    (finding,) = certificates_and_keys.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
     assert (finding.level, "No such file" in finding.what) == (Level.FAIL, True)
