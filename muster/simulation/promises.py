@@ -253,11 +253,14 @@ def _is_in(group: Group, event: Join | Report) -> bool:
 
 
 def _keeps(group: Group, task: Task, member: str) -> bool:
-    """Whether a member has a copy of a task in any role, will get one, or is releasing one."""
+    """Whether a member runs a task, has a copy of it, will get one, or is releasing one.
+
+    A member that is to run the task, and does not yet, has only what is on its disk.
+    """
     slot, index = group.roster.by_id.get(member), group.table.find(task)
     if slot is None or index is None:
         return False
-    if slot in (int(group.owned.holder[index]), int(group.target.active[index])):
+    if slot == int(group.owned.holder[index]):
         return True
     pair = index << 32 | slot
     return any(
