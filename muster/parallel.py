@@ -6,7 +6,24 @@ import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+
+
+class _Process(SpawnProcess):
+    """A process that Ctrl-C does not reach, not even while it starts."""
+
+    def start(self) -> None:
+        """Start it with SIGINT blocked, until it ignores SIGINT (`_end_with_parent`)."""
+        mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
+
+
+class _Context(SpawnContext):
+    Process = _Process
 
 
 def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
@@ -21,7 +38,7 @@ def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
         tasks_each: each is replaced after so many tasks; None = never.
     """
     return ProcessPoolExecutor(
-        processes, get_context("spawn"), _end_with_parent, max_tasks_per_child=tasks_each
+        processes, _Context(), _end_with_parent, max_tasks_per_child=tasks_each
     )
 
 
@@ -29,6 +46,7 @@ def _end_with_parent() -> None:
     parent = parent_process()
     assert parent is not None  # this runs in a process of a pool
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def wait() -> None:
         connection.wait([parent.sentinel])

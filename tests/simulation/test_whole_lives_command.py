@@ -17,6 +17,7 @@ from fault_injection.runs import Tally
 from support.repository.sources import ROOT
 from support.suite.waiting import until
 
+from muster import parallel
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.simulation.lives import ASSIGNORS
 
@@ -103,3 +104,13 @@ def test_a_signal_ends_it_in_order(number: signal.Signals, tmp_path: Path) -> No
     (runs,) = re.findall(r"generations in ([\d,]+) runs", file.read_text())
     kept = whole_lives.Progress(whole_lives.SEED, Tally(), keep / "faults.kept")
     assert kept.tally.runs == kept.seed - whole_lives.SEED == int(runs.replace(",", "")) > 0
+
+
+def test_ctrl_c_reaches_no_process_of_a_pool_that_still_starts() -> None:
+    """A terminal sends it to all; the process goes on, and the caller decides when it ends."""
+    with parallel.pool(1) as pool:
+        before = set(psutil.Process().children())
+        number = pool.submit(os.getpid)
+        for started in set(psutil.Process().children()) - before:
+            os.kill(started.pid, signal.SIGINT)  # one is the resource tracker, which ignores it
+        assert number.result(timeout=60) != os.getpid()
