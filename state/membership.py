@@ -90,6 +90,9 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     profile = _profile_of(event)
     if any(getattr(absent, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.RETURNED, event.member)
+    if absent.state is MemberState.UNREVOKED:  # it was fenced while it was away
+        reports.keep_all(draft, absent.slot)
+        absent = replace(absent, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     member = replace(
         absent,
         id=event.member,

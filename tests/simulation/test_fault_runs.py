@@ -145,6 +145,19 @@ def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:
     assert runs.play(seed, runs.stream(seed))[2] == ""
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        7_021_220,  # a third coordinator gave out lower tokens than the second one
+        7_033_323,  # a dead member with the default session is fenced, and removed a session later
+        7_036_064,  # a static member was fenced while it was away, and returned: it owed nothing
+    ],
+)
+def test_runs_that_once_broke_a_law(seed: int) -> None:
+    """They keep it now."""
+    assert runs.play(seed, runs.stream(seed))[2] == ""
+
+
 def test_lags_of_the_exporter_arrive_in_their_order() -> None:
     """A copy is reported far behind, and at once as near: the group knows the second report."""
     seed = 2_000_521
