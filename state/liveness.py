@@ -195,8 +195,13 @@ class Liveness:
 
     @property
     def sign_ms(self) -> int:
-        """Session time of a sign of life that is read from `muster.membership` now."""
-        return self.sign_of(self.clock_ms) if self.is_apart else self.session_ms
+        """Session time of a sign of life that is read from `muster.membership` now.
+
+        When the last member that heartbeats apart has left, the session clock is still behind, and
+        another one may write apart before it moves: the time until now must not count later.
+        """
+        is_behind = self.covered_ms < self.clock_ms
+        return self.sign_of(self.clock_ms) if is_behind or self.is_apart else self.session_ms
 
     def sign_of(self, at_ms: int) -> int:
         """Session time of a sign of life of this broker time, while members heartbeat apart."""
@@ -219,8 +224,12 @@ class Liveness:
             self.clock_ms = self.session_ms = self.covered_ms = at_ms
             return
         if not self.is_apart:
+            was_behind = self.covered_ms < self.clock_ms
             self.session_ms += min(at_ms - self.covered_ms, step_ms)
             self.covered_ms = at_ms
+            if was_behind:
+                np.minimum(self.last_ms, self.session_ms, out=self.last_ms)
+                self._earliest_ms = None
         self.clock_ms = at_ms
 
     def cover(self, from_ms: int, through_ms: int, at_ms: int, step_ms: int) -> None:

@@ -202,6 +202,20 @@ def test_a_join_counts_from_its_own_time() -> None:
     assert "W3" not in story.group.roster.by_id
 
 
+def test_a_silent_member_expires_also_when_the_last_apart_has_left() -> None:
+    """W3 reads nothing and writes nothing after its join: its session is not longer than others."""
+    story = two()
+    hear(story, 0, 1_000, "W1", "W2")
+    w3 = join("W3")
+    story.at(100_000).take(leave("W1"), w3, leave("W2"), w3)
+    expired_ms = next(
+        ms
+        for ms in range(101_000, 200_000, 1_000)
+        if story.at(ms).take(Tick(group=GROUP)) and not story.group.roster.by_id
+    )
+    assert 145_000 <= expired_ms <= 147_000
+
+
 def test_a_lost_record_is_repaired() -> None:
     """W2 shows another digest in two ticks in a row: its record is published again."""
     story = two()
