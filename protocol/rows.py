@@ -83,11 +83,16 @@ def coordinator_row(epoch: int | None) -> Row:
 
 def coordinator_from(row: Row) -> int | None:
     """Read what `coordinator_row` wrote; None if there is no epoch."""
-    data = row["extras"].get("coordinator_epoch")
+    return number_from(row["extras"], "coordinator_epoch")
+
+
+def number_from(extras: Row, name: str) -> int | None:
+    """Read an extra that `u64` wrote; None if there is none."""
+    data = extras.get(name)
     if data is None:
         return None
     if len(data) != 8:
-        raise DecodeError(f"coordinator_epoch is {len(data)} bytes; expected a number of 8")
+        raise DecodeError(f"{name} is {len(data)} bytes; expected a number of 8")
     return u64_from(data)
 
 

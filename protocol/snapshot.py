@@ -132,7 +132,7 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
         apart=_apart_from(row["extras"], members),
-        floor=_floor_from(row["extras"]),
+        floor=rows.number_from(row["extras"], _FLOOR) or 0,
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
         sources=sources,
@@ -230,15 +230,6 @@ def _quarantine_from(extras: Row) -> Quarantine | None:
 
 def _floor_row(floor: int) -> Row:
     return {"extras": {_FLOOR: rows.u64(floor)}} if floor else {}
-
-
-def _floor_from(extras: Row) -> int:
-    data = extras.get(_FLOOR)
-    if data is None:
-        return 0
-    if len(data) != 8:
-        raise DecodeError(f"floor is {len(data)} bytes; expected a number of 8")
-    return rows.u64_from(data)
 
 
 def _codes(pairs: IntArray) -> NDArray[np.int64]:

@@ -71,6 +71,7 @@ def step_of(settings: Settings) -> int:
 def move_to(draft: Draft, at_ms: int) -> None:
     """Move the clocks to an event's time and decide the deadlines that have passed."""
     sessions = draft.sessions
+    sessions.catch_up(step_ms(draft))
     if at_ms <= sessions.clock_ms:
         return
     before_ms = sessions.clock_ms

@@ -197,14 +197,14 @@ class Liveness:
     def sign_ms(self) -> int:
         """Session time of a sign of life that is read from `muster.membership` now.
 
-        When the last member that heartbeats apart has left, the session clock is still behind, and
-        another one may write apart before it moves: the time until now must not count later.
+        The session clock may be behind the group clock: while members heartbeat apart, and until
+        `catch_up` when the last of them has left. The time before the sign must not count later.
         """
         is_behind = self.covered_ms < self.clock_ms
         return self.sign_of(self.clock_ms) if is_behind or self.is_apart else self.session_ms
 
     def sign_of(self, at_ms: int) -> int:
-        """Session time of a sign of life of this broker time, while members heartbeat apart."""
+        """Session time of a sign of life of this broker time, while the clock is behind."""
         return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
 
     def has_same_apart(self, other: Liveness) -> bool:
@@ -224,13 +224,17 @@ class Liveness:
             self.clock_ms = self.session_ms = self.covered_ms = at_ms
             return
         if not self.is_apart:
-            was_behind = self.covered_ms < self.clock_ms
             self.session_ms += min(at_ms - self.covered_ms, step_ms)
             self.covered_ms = at_ms
-            if was_behind:
-                np.minimum(self.last_ms, self.session_ms, out=self.last_ms)
-                self._earliest_ms = None
         self.clock_ms = at_ms
+
+    def catch_up(self, step_ms: int) -> None:
+        """Let the session clock follow the group clock once no member heartbeats apart."""
+        if self.covered_ms < self.clock_ms and not self.is_apart:
+            self.session_ms += min(self.clock_ms - self.covered_ms, step_ms)
+            self.covered_ms = self.clock_ms
+            np.minimum(self.last_ms, self.session_ms, out=self.last_ms)
+            self._earliest_ms = None
 
     def cover(self, from_ms: int, through_ms: int, at_ms: int, step_ms: int) -> None:
         """Move the session clock by covered time, `step_ms` at most.

@@ -219,6 +219,7 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
     while run:
         sessions = draft.sessions
+        sessions.catch_up(deadlines.step_ms(draft))
         draft.newest = run[-1].origin
         at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
         clock_times = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))

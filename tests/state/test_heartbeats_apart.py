@@ -202,6 +202,19 @@ def test_a_join_counts_from_its_own_time() -> None:
     assert "W3" not in story.group.roster.by_id
 
 
+def test_a_silent_member_expires_beside_others_when_the_last_apart_has_left() -> None:
+    """Only W4's heartbeats move the clock: W3 is silent after its join and expires in its time."""
+    story = two()
+    hear(story, 0, 1_000, "W1", "W2")
+    story.at(100_000).take(leave("W1"), join("W3"), join("W4"), leave("W2"), join("W3"))
+    for ms in range(101_000, 145_000, 1_000):
+        story.at(ms).take(beat("W4", 0))
+    assert sorted(story.group.roster.by_id) == ["W3", "W4"]
+    for ms in range(145_000, 148_000, 1_000):
+        story.at(ms).take(beat("W4", 0))
+    assert sorted(story.group.roster.by_id) == ["W4"]
+
+
 def test_a_silent_member_expires_also_when_the_last_apart_has_left() -> None:
     """W3 reads nothing and writes nothing after its join: its session is not longer than others."""
     story = two()
