@@ -31,7 +31,7 @@ class Stop(threading.Event):
 
     Attributes:
         grace_s: how long the main thread may take to end after a signal, in seconds.
-        is_signalled: whether a signal has set it.
+        is_signalled: whether a signal has arrived; the event is set a moment later.
         on_stop: called in a thread when a signal has set it; each must return at once.
     """
 
@@ -40,11 +40,6 @@ class Stop(threading.Event):
         self.grace_s = START_GRACE_S
         self.is_signalled = False
         self.on_stop: list[Callable[[], object]] = []
-
-    def signalled(self) -> None:
-        """A signal asks the job to stop."""
-        self.is_signalled = True
-        self.set()
 
 
 @contextmanager
@@ -62,8 +57,7 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 
     def watch() -> None:
         if _is_signalled(pipe):
-            stop.signalled()
-            for call in stop.on_stop:  # not in the handler: it may interrupt one that holds a lock
+            for call in (stop.set, *stop.on_stop):
                 call()
             if not left.wait(stop.grace_s):
                 end(STOPPED)
@@ -84,9 +78,17 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 
 
 def listen(stop: Stop) -> None:
-    """Let the signals set the event; call it again after PySpark has set its handler of SIGINT."""
+    """Note the signals; call it again after PySpark has set its handler of SIGINT.
+
+    The handler does not set the event: if it interrupted the main thread while that holds the
+    event's lock, it would wait forever.
+    """
+
+    def note(*_: object) -> None:
+        stop.is_signalled = True
+
     for number in _STOPPING:
-        signal.signal(number, lambda *_: stop.signalled())
+        signal.signal(number, note)
 
 
 def _is_signalled(pipe: socket.socket) -> bool:

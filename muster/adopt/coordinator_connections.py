@@ -96,6 +96,16 @@ class CoordinatorConnection:
 
         self._net.call_soon_threadsafe(send_request)
 
+    def ask_aside(self, request: Message, done: Done, timeout_ms: int = REQUEST_MS) -> None:
+        """`ask` over a further connection: the request does not wait behind a JoinGroup."""
+        aside = CoordinatorConnection(self._net, self._settings, self._group)
+
+        def close_then(answer: Message | Exception) -> None:
+            aside.close()
+            done(answer)
+
+        aside.ask(request, close_then, timeout_ms)
+
     def lost(self) -> None:
         """Look for the coordinator again before the next request."""
         self._node = None

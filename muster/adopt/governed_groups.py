@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +22,6 @@ from muster.signing.keyring import KeyFile
 
 log = logging.getLogger("muster.adopt")
 
-LOOK_S: Final = 0.2
 CLOSE_S: Final = 10.0
 
 
@@ -55,7 +53,6 @@ class Governors:
         self._partitions = Partitions(clients)
         self._connectors: list[Connectors] = []
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="muster-watch")
-        self._closing = threading.Event()
         self.runners: dict[str, Runner] = {}
         for options in governed:
             self.runners[options.group] = self._runner(options, config_topic, on_round)
@@ -98,23 +95,20 @@ class Governors:
         for runner in self.runners.values():
             runner.start()
 
-    def wait(self) -> None:
-        """Wait until every group has been handed back.
+    def are_running(self) -> bool:
+        """Whether a group has not been handed back yet.
 
         Raises:
             MusterError: a group cannot be governed any more.
         """
-        running = dict(self.runners)
-        while running and not self._closing.is_set():
-            for group, runner in list(running.items()):
-                if runner.join(LOOK_S / len(running)):
-                    del running[group]
-                    if runner.failure is not None:
-                        raise runner.failure
+        ended = [runner for runner in self.runners.values() if runner.join(0)]
+        for runner in ended:
+            if runner.failure is not None:
+                raise runner.failure
+        return len(ended) < len(self.runners)
 
     def close(self) -> None:
         """Hand every group back, and stop."""
-        self._closing.set()
         for runner in self.runners.values():
             runner.stop()
         for runner in self.runners.values():

@@ -49,9 +49,8 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
+from muster.adopt.refusals import refusal
 from muster.adopt.sync_answers import ConnectLeader
-from muster.errors import BadInput
-from muster.kafka.access_check import Refused
 from muster.kafka.writer import Place
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Join
@@ -128,6 +127,7 @@ class Governor:
         self._heard_ms = 0  # when the newest request was sent that Kafka answered
         self._evicted = EvictedMembers()
         self._missing = 0  # members that were evicted and are not back
+        self._farewell_ms = 0  # when the governor ends even if Kafka has not let it go
         self._removed = False  # a client removed us; not known yet: a governor or an operator
 
     def begin(self) -> None:
@@ -201,7 +201,7 @@ class Governor:
             case State.LEADING | State.FOLLOWING:
                 self._beat()
             case State.LEAVING:
-                self._end(None)
+                self._say_farewell() if now < self._farewell_ms else self._end(None)
             case _:
                 self._due_ms = None
 
@@ -215,13 +215,14 @@ class Governor:
     # --------------------------------------------------------------------------- Kafka's broker
 
     def _ask(self, request: Message, timeout_ms: int | None = None) -> None:
+        done = self._new_request()
+        self._connection.ask(request, done, timeout_ms or self._options.session_timeout_ms)
+
+    def _new_request(self) -> Callable[[Message | Exception], None]:
+        """Number a request; return what gets its answer. Answers to older requests are ignored."""
         self._asked, self._asked_ms = self._asked + 1, self._clock()
         number = self._asked
-
-        def done(message: Message | Exception) -> None:
-            self._post(BrokerResponse(number, message))
-
-        self._connection.ask(request, done, timeout_ms or self._options.session_timeout_ms)
+        return lambda message: self._post(BrokerResponse(number, message))
 
     def _join_group(self) -> None:
         self._to(State.JOINING, None)
@@ -232,17 +233,36 @@ class Governor:
         self._ask(requests.beat(self._options, self._member, self._generation))
 
     def _leave_group(self) -> None:
-        if self.state in (State.WATCHING, State.NEW) or not self._member:
+        """Leave, also while Kafka holds our JoinGroup back: it is a member from that request on."""
+        is_in_group = bool(self._member) or self.state is State.JOINING
+        if self.state in (State.WATCHING, State.NEW) or not is_in_group:
             self._end(None)
             return
         self._send(self._bridge.leave_all(self._clock()))
-        self._to(State.LEAVING, self._clock() + FAREWELL_MS)
-        self._ask(requests.leave(self._options, {self._member: self._options.instance_id}))
+        self._farewell_ms = self._clock() + FAREWELL_MS
+        self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        """Send LeaveGroup. Kafka finds a member without id by its instance id (KIP-345)."""
+        self._to(State.LEAVING, self._farewell_ms)
+        leave = requests.leave(self._options, {self._member: self._options.instance_id})
+        self._connection.ask_aside(leave, self._new_request(), FAREWELL_MS)
+
+    def _on_farewell(self, answer: Message | Exception, now: int) -> None:
+        """End if Kafka let us go; ask again if our JoinGroup has not reached it yet."""
+        is_absent = error_of(answer) is None and any(
+            each.error_code == errors.UnknownMemberIdError.errno
+            for each in answer.members  # type: ignore[union-attr]
+        )
+        if error_of(answer) is not None or (is_absent and not self._member):
+            self._to(State.LEAVING, min(now + RETRY_MS, self._farewell_ms))
+        else:
+            self._end(None)
 
     def _on_answer(self, message: Message | Exception, now: int) -> None:
         error = error_of(message)
         if self.state is State.LEAVING:
-            self._end(None)
+            self._on_farewell(message, now)
         elif error is not None:
             self._on_error(error, message, now)
         elif self.state is State.JOINING:
@@ -260,34 +280,17 @@ class Governor:
                 self._join_group()
 
     def _on_error(self, error: Exception, message: Message | Exception, now: int) -> None:
+        refused = refusal(error, self._options, [name for name, _ in self._offers])
+        if refused is not None:
+            raise refused
         match error:
             case errors.MemberIdRequiredError():
                 self._member = message.member_id  # type: ignore[union-attr]
                 self._join_group()
-            case errors.GroupAuthorizationFailedError():
-                raise Refused(
-                    f"Kafka does not let this login lead group {self._options.group!r}; it needs"
-                    " READ on the group (muster topics create --acls --governor-principal)"
-                )
-            case errors.InconsistentGroupProtocolError():
-                raise BadInput(
-                    f"the members of {self._options.group!r} have no protocol in common with"
-                    f" {', '.join(name for name, _ in self._offers)}; --protocol NAME adds the"
-                    " name of their assignor"
-                )
-            case errors.FencedInstanceIdError():
-                raise BadInput(
-                    f"another governor has joined {self._options.group!r} as"
-                    f" {self._options.instance_id!r}; give each its own --instance-id"
-                )
             case errors.UnknownMemberIdError():
                 self._on_unknown(now)
             case errors.RebalanceInProgressError() | errors.IllegalGenerationError():
                 self._join_group()
-            case errors.GroupMaxSizeReachedError() | errors.InvalidSessionTimeoutError():
-                raise BadInput(
-                    f"Kafka does not admit a governor to {self._options.group!r}: {error}"
-                )
             case _:
                 # Kafka's coordinator moved, is loading, or does not answer: look for it, ask again.
                 self._connection.lost()

@@ -167,6 +167,11 @@ class CoordinatorConnection(Protocol):
     ) -> None:
         """Send a request; `done` gets the answer, from any thread."""
 
+    def ask_aside(
+        self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
+    ) -> None:
+        """`ask`, but the request does not wait behind others that the broker has not answered."""
+
     def lost(self) -> None:
         """Look for the coordinator again before the next request."""
 

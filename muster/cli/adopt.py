@@ -18,7 +18,6 @@ from muster.adopt.hand_back import release
 from muster.adopt.join_metadata import Kind
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
-from muster.cli.stop_signals import run_until_stopped
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
@@ -33,6 +32,7 @@ from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import currents
 from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+from muster.stop_signals import LOOK_S, stop_signals
 
 CONNECT_TOPIC = "connect-configs"
 DEFAULTS = {
@@ -291,12 +291,12 @@ def _weights(pairs: Sequence[str]) -> dict[str, float]:
 
 
 def _govern(governors: Governors) -> None:
-    def work() -> None:
-        governors.open()
-        governors.wait()
-
-    try:
-        if run_until_stopped(work):
-            logging.getLogger("muster.adopt").info("hands back")
-    finally:
-        governors.close()
+    with stop_signals() as stop:
+        try:
+            governors.open()
+            while governors.are_running() and not stop.wait(LOOK_S):
+                pass
+            if stop.wait(0):
+                logging.getLogger("muster.adopt").info("hands back")
+        finally:
+            governors.close()

@@ -7,8 +7,6 @@ lets groups fall due while the coordinator restarts. --topic-prefix may be repea
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 from contextlib import ExitStack
 
 from muster import logs
@@ -18,6 +16,7 @@ from muster.kafka.options import add_prefixes
 from muster.kafka.settings import client_settings
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import add_signing_keys, key_file
+from muster.stop_signals import stop_signals
 from muster.streams.clock import Clock
 from muster.streams.discovery import Discovery
 
@@ -40,10 +39,8 @@ def run(args: argparse.Namespace) -> int:
     prefixes = args.topic_prefix or [DEFAULT_PREFIX]
     keys = key_file(args.signing_keys)
     access_check.check(clients, Role.CLOCK, prefixes)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
+        stop = stack.enter_context(stop_signals())
         stack.enter_context(Clock(clients, prefixes, keys=keys))
         if args.discovery:
             stack.enter_context(Discovery(clients, prefixes, keys=keys))

@@ -15,10 +15,10 @@ import logging
 
 from muster import logs
 from muster.cli.options import add_kafka, kafka_settings, key_values
-from muster.cli.stop_signals import run_until_stopped
 from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.signing.keyring import add_signing_keys
+from muster.stop_signals import LOOK_S, stop_signals
 from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 
@@ -130,11 +130,10 @@ def spoken(best: str | None) -> tuple[str, ...] | None:
 
 
 def _work(worker: Worker, close_s: float) -> None:
-    def work() -> None:
+    with stop_signals() as stop:
         worker.start()
-        worker.wait()
-
-    if run_until_stopped(work):  # a second signal ends the worker; then the guard stops the tasks
-        worker.close(close_s)
+        while not worker.wait(0) and not stop.wait(LOOK_S):
+            pass
+        worker.close(close_s)  # a second signal ends the worker; then the guard stops the tasks
     if worker.error is not None:
         raise worker.error

@@ -7,24 +7,18 @@ worker that uses the SDK needs no more code than this.
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 import time
 
 from muster.protocol.ids import Task
+from muster.stop_signals import LOOK_S, stop_signals
 from muster.worker.assignment import Assignment
 from muster.worker.worker import Worker
-
-LOOK_S = 0.2
 
 
 def main(address: str, group: str, member: str, file: str) -> None:
     """Be a member until SIGTERM or SIGINT."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    with open(file, "a", buffering=1) as log:
+    with open(file, "a", buffering=1) as log, stop_signals() as stop:
 
         def write(what: str, tasks: tuple[Task, ...], _: Assignment) -> None:
             for task in tasks:

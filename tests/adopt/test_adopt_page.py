@@ -76,7 +76,7 @@ class Reader:
 
     def runs(self, line: str) -> str:
         """Run a line to its end; what it prints."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
         done = subprocess.run(self.words(line), capture_output=True, text=True, env=env)
         assert done.returncode == 0, (line, done.stderr, self._fleet.story())
         return done.stdout
@@ -109,7 +109,7 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         fleet.settles({"W1": 3, "W2": 3}, "the group is there")
         assert "differs" not in reader.runs(create)
         assert run.startswith("muster run --bootstrap-server kafka:9092 --checkpoint ")
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
         patient = (
             "--answer-timeout-ms",
             "5000",
@@ -131,12 +131,12 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         fleet.settles({"W1": 3, "W2": 3}, "W1 has its share again")
         assert "min_traffic" in reader.runs(config)
         governor.process.send(signal.SIGTERM)
-        assert governor.process.wait(30) == 0
+        assert governor.ends() == 0
         governor = fleet.run("again", reader.words(weigh), env)
         is_governed(fleet, "all partitions carry the same")
         rounds = len(governor.lines())
         released = reader.runs(release)
-        assert governor.process.wait(30) == 0
+        assert governor.ends() == 0
         readme = Shown(governor, fleet.group, rounds)
         readme.agrees("adopt --group orders --release", released)
         fleet.settles({"W1": 3, "W2": 3}, "the group goes on by itself")

@@ -88,7 +88,7 @@ def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
         placed(swapped, "all run again")
 
         governor.process.send(signal.SIGTERM)
-        assert governor.process.wait(30) == 0
+        assert governor.ends() == 0
         governor = adopt("third", {})
         until(lambda: len(fleet.described().get("members", ())) == 2, "governed without pins")
         done = fleet.muster("drain", "--member", two.name, "--wait", "--timeout-ms", "60000")
@@ -97,7 +97,7 @@ def test_pins_swap_and_drain(kafka, job, tmp_path, capsys):
         cluster.stop(two)
 
         governor.process.send(signal.SIGTERM)
-        assert governor.process.wait(30) == 0
+        assert governor.ends() == 0
         cluster.start()
         cluster.ready()
         until(
@@ -151,7 +151,7 @@ def test_connects_older_protocols(kafka, job, tmp_path, protocol):
                 story=lambda: (cluster.places(), fleet.story(), cluster.story()),
             )
             governor.process.send(signal.SIGTERM)
-            assert governor.process.wait(30) == 0
+            assert governor.ends() == 0
 
 
 @MATRIX

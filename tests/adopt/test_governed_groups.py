@@ -191,6 +191,26 @@ def test_the_group_is_handed_back(protocols):
     assert world.log.snapshot.members == ()
 
 
+@pytest.mark.parametrize("span_ms", [0, 2, 4, 7, 20])
+def test_handed_back_while_it_joins(span_ms):
+    """A governor that is stopped before Kafka has answered its first request is no member.
+
+    Kafka answers a JoinGroup when all members have joined, and knows the new member until then. A
+    governor that only closed its connection would keep the others waiting for a session timeout.
+    """
+    world = GovernedWorld({"orders": 12})
+    followers = [world.follower(name, protocols=EAGER, beat_ms=3_000) for name in "AB"]
+    world.time.run(20_000)
+    governor = world.adopt()
+    world.time.run(span_ms)
+    world.release(governor)
+    world.time.run(1_000)
+    assert governor.governor.state is State.ENDED
+    assert len(world.group.members) == len(followers)
+    world.time.run(5_000)
+    assert world.all_owned()
+
+
 @BOTH
 @pytest.mark.parametrize("state", [State.LEADING, State.JOINING])
 def test_an_operator_removes_the_governor(protocols, state):

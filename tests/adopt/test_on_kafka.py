@@ -53,7 +53,7 @@ def test_the_life_of_a_governed_group(kafka, job, tmp_path, protocol):
         fleet.settles({"A": 0, "C": 8}, "new partitions are owned")
         print(f"{protocol}: new partitions are owned after {time.monotonic() - begun:.1f} s")
         governor.process.send(signal.SIGTERM)
-        assert governor.process.wait(30) == 0
+        assert governor.ends() == 0
         fleet.settles({"A": 4, "C": 4}, "the group assigns by itself again")
         fleet.check()
         done = fleet.muster("replay")
@@ -85,6 +85,6 @@ def test_the_governor_is_killed_and_its_stand_by_governs(kafka, job, tmp_path):
             until(lambda: store.history(twice) is None, "and shows it once")
         done = fleet.muster("adopt", "--release")
         assert done.stdout == f"{fleet.group}: handed back by muster-governor-2\n"
-        assert second.process.wait(30) == 0
+        assert second.ends() == 0
         fleet.settles([2, 2], "the group goes on")
         fleet.check()

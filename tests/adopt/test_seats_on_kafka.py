@@ -170,7 +170,7 @@ def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, cap
             )
             fleet.settles([2, 2], "both have their share")
             assert fleet.muster("adopt", "--release").returncode == 0
-            assert governor.process.wait(30) == 0
+            assert governor.ends() == 0
         finally:
             for each in readers:
                 each.close()

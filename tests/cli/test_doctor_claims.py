@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, first_finding, levels
 from support.state.snapshots import orders
 
@@ -11,6 +12,8 @@ from muster.doctor import job as doctor_job
 from muster.doctor.claim import is_news
 from muster.doctor.facts import Facts, Heard
 from muster.doctor.finding import Level
+from muster.protocol.records import CoordinatorRole, CoordinatorSign
+from muster.published.last_seen import Signed
 
 
 def test_two_coordinators() -> None:
@@ -87,3 +90,30 @@ def test_a_claim_proves_no_life() -> None:
         assert levels(fine)["claim", "muster"] is Level.OK
     (quiet, *_) = doctor_job.look(replace(started, heard={}), "muster", STUCK_MS)
     assert quiet.what.endswith("life unproven: nothing has asked it for an answer yet")
+
+
+@pytest.mark.parametrize(
+    ("role", "silent_ms", "level"),
+    [
+        (CoordinatorRole.RUNNING, 1_500, Level.OK),
+        (CoordinatorRole.RUNNING, 6_000, Level.WARN),
+        (CoordinatorRole.RUNNING, 31_000, Level.FAIL),
+        (CoordinatorRole.ENDED, 1_500, Level.FAIL),
+    ],
+)
+def test_a_process_without_a_sign_of_life(
+    role: CoordinatorRole, silent_ms: int, level: Level
+) -> None:
+    """A pause of seconds is a warning; a silence of half a minute, and a stop, are failures."""
+    newest = claim(3, NOW - 3_600_000, "a", "h1")
+    newest = replace(newest, record=replace(newest.record, follows=-1))
+    sign = CoordinatorSign(
+        job="a",
+        host="h1",
+        version=newest.record.version,
+        role=role,
+        epoch=3,
+        interval_ms=0 if role is CoordinatorRole.ENDED else 1_000,
+    )
+    seen = facts(claims=(newest,), signs=[Signed(NOW - silent_ms, sign)])
+    assert levels(seen)["signs", "muster"] is level

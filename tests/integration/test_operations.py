@@ -154,7 +154,9 @@ def test_the_doctor_finds_no_failure(
     command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     code = main([*command, "--metrics", job.url, "--format", "json"])
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert ([each for each in findings if each["level"] == "fail"], code) == ([], 0)
+    failures = [f"{each['check']}: {each['what']}" for each in findings if each["level"] == "fail"]
+    assert code == 0, "\n".join(failures)
+    assert not failures
     letters = [each["what"] for each in findings if each["check"] == "rejected"]
     assert letters[0].startswith("1 in 10 minutes")
 

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -50,7 +50,8 @@ class Innocent:
     """A group whose members join and must be answered."""
 
     def __init__(self, topics: Topics) -> None:
-        self.topics = topics
+        # The records of a hostile group may be in parts, or refer to a dictionary of names.
+        self.topics = Topics(topics.address, topics.prefix, only=INNOCENT)
         self._turn = 0
         topics.write(TopicKind.CONFIG, config(4, group=INNOCENT))
 
@@ -82,11 +83,12 @@ def target(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def innocent(target: Job, kafka: Topics) -> Innocent:
+def innocent(target: Job, kafka: Topics) -> Iterator[Innocent]:
     """The innocent group, answered once."""
     group = Innocent(kafka)
-    group.asks(target)
-    return group
+    with closing(group.topics):
+        group.asks(target)
+        yield group
 
 
 def throw(topics: Topics, bomb: Bomb) -> int:

@@ -195,9 +195,19 @@ class Group:
         answer(error_code=REBALANCING if self.state == "Preparing" else NONE)
 
     def _LeaveGroupRequest(self, request: Any, answer: Callable[..., None]) -> None:
+        rows = []
         for each in request.members:
-            self.remove(each.member_id)
-        answer(error_code=NONE)
+            instance_id = getattr(each, "group_instance_id", None)
+            ids = [
+                member.id
+                for member in self.members.values()
+                if member.id == each.member_id
+                or (not each.member_id and instance_id and member.instance_id == instance_id)
+            ]
+            rows.append(SimpleNamespace(error_code=NONE if ids else UNKNOWN_MEMBER))
+            for id in ids:
+                self.remove(id)
+        answer(error_code=NONE, members=rows)
 
     def _DescribeGroupsRequest(self, request: Any, answer: Callable[..., None]) -> None:
         rows = [SimpleNamespace(member_id=id) for id in self.members]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.suite.ended import ends
 from support.suite.waiting import until
 
 from muster.broker import jars
@@ -228,7 +229,7 @@ class ConnectCluster:
         """Stop a worker in order."""
         self.workers.remove(worker)
         worker.process.send(signal.SIGTERM)
-        worker.process.wait(60)
+        ends(worker.process, worker.log, signal.SIGQUIT)
 
     def kill(self, worker: Worker) -> None:
         """Kill a worker."""

@@ -26,6 +26,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from support.adopt.commits import commits
 from support.kafka.brokers import Topics
+from support.suite.ended import ends
 from support.suite.waiting import until
 
 from muster.broker.ends_with_parent import Tethered
@@ -59,6 +60,10 @@ class Running:
     def lines(self) -> list[list[str]]:
         """The words of each line it has printed."""
         return [line.split() for line in self.file.read_text(errors="replace").splitlines()]
+
+    def ends(self) -> int:
+        """Wait until it ends by itself; return the exit code."""
+        return ends(self.process, self.file, signal.SIGABRT)
 
 
 class Fleet:
@@ -124,7 +129,7 @@ class Fleet:
     def adopt(self, *options: str, name: str = "governor") -> Running:
         """Start `muster adopt` for the group."""
         command = [sys.executable, "-m", "muster.cli.main", "adopt", "--group", self.group]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
         return self.run(name, [*command, *self.kafka, *options], env)
 
     @property
@@ -152,7 +157,7 @@ class Fleet:
         """Let a consumer close and leave."""
         running = self.members.pop(name)
         running.process.send(signal.SIGTERM)
-        running.process.wait(30)
+        running.ends()
 
     def kill(self, name: str) -> None:
         """Kill a consumer."""

@@ -104,6 +104,7 @@ class GovernorProcess:
         self.rounds: list[Round] = []
         self._world = world
         self._kept: list[GovernorInput] = []
+        self._requests: list[tuple] = []
         options = Options(
             group=GROUP,
             kind=Kind.CONSUMER,
@@ -145,7 +146,24 @@ class GovernorProcess:
     # The ports of the governor.
 
     def ask(self, request, done, timeout_ms: int) -> None:
-        """To Kafka's coordinator."""
+        """To Kafka's coordinator, which reads a request after it has answered the one before."""
+        self._requests.append((request, done))
+        if len(self._requests) == 1:
+            self._ask_next()
+
+    def _ask_next(self) -> None:
+        request, done = self._requests[0]
+
+        def answered(answer) -> None:
+            self._requests.pop(0)
+            if self._requests:
+                self._ask_next()
+            done(answer)
+
+        self._world.group.ask(request, answered)
+
+    def ask_aside(self, request, done, timeout_ms: int) -> None:
+        """To Kafka's coordinator, over a connection of its own."""
         self._world.group.ask(request, done)
 
     def lost(self) -> None:

@@ -30,6 +30,8 @@ from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import parse_key
 from muster.protocol.records import Record
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
 from muster.testing.container import choice, is_at_hand, kafka_container
@@ -102,11 +104,13 @@ class Topics:
         address: of the broker.
         prefix: of the topics.
         clients: settings for anything that talks to this broker.
+        only: read only the records of this group; None = all.
     """
 
-    def __init__(self, address: str, prefix: str) -> None:
+    def __init__(self, address: str, prefix: str, only: GroupId | None = None) -> None:
         self.address = address
         self.prefix = prefix
+        self.only = only
         self.clients: ClientSettings = client_settings(address)
         self._producer = Producer(self.clients.producer())
         self._readers: dict[TopicKind, Consumer] = {}
@@ -150,6 +154,8 @@ class Topics:
         for message in self._readers[kind].consume(10_000, 0.05):
             if message.error() is None:
                 key, value = message.key(), message.value()
+                if self.only is not None and parse_key(key).group != self.only:
+                    continue
                 seen.append(
                     Written(
                         codec.decode_record(kind, key, value),

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 import time
 from typing import Any
 
 from muster.protocol.ids import Task
+from muster.stop_signals import stop_signals
 from muster.worker.assignment import Assignment
 from muster.worker.worker import Worker
 
@@ -25,9 +24,6 @@ def main(argument: str) -> None:
     settings: dict[str, Any] = json.loads(argument)
     log = open(settings.pop("log"), "a", buffering=1)  # noqa: SIM115  open until the process ends
     hangs_while = settings.pop("hangs_while", "")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
 
     def write(what: str, tasks: tuple[Task, ...], by: Assignment) -> None:
         at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -61,7 +57,7 @@ def main(argument: str) -> None:
         on_revoked=revoked,
         **settings,
     )
-    with worker:
+    with stop_signals() as stop, worker:
         while not stop.wait(0.2) and not worker.wait(0):
             pass
 

@@ -1,0 +1,40 @@
+"""The errors by which Kafka refuses a governor, in words for an operator."""
+
+from __future__ import annotations
+
+import kafka.errors as errors
+
+from muster.adopt.model import Options
+from muster.errors import BadInput
+from muster.kafka.access_check import Refused
+from muster.protocol.errors import MusterError
+
+
+def refusal(error: Exception, options: Options, protocols: list[str]) -> MusterError | None:
+    """The error for an operator; None = the governor can go on after this error.
+
+    Args:
+        error: of the broker's response.
+        options: how the group is governed.
+        protocols: the names of the protocols that the governor offers.
+    """
+    group = options.group
+    match error:
+        case errors.GroupAuthorizationFailedError():
+            return Refused(
+                f"Kafka does not let this login lead group {group!r}; it needs READ on the group"
+                " (muster topics create --acls --governor-principal)"
+            )
+        case errors.InconsistentGroupProtocolError():
+            return BadInput(
+                f"the members of {group!r} have no protocol in common with {', '.join(protocols)};"
+                " --protocol NAME adds the name of their assignor"
+            )
+        case errors.FencedInstanceIdError():
+            return BadInput(
+                f"another governor has joined {group!r} as {options.instance_id!r}; give each its"
+                " own --instance-id"
+            )
+        case errors.GroupMaxSizeReachedError() | errors.InvalidSessionTimeoutError():
+            return BadInput(f"Kafka does not admit a governor to {group!r}: {error}")
+    return None
