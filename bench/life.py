@@ -37,7 +37,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.simulation.member import SimulatedMember
 from muster.simulation.scenario import Configured, Joins, Leaves, Scenario, ScenarioEvent
-from muster.simulation.scenario_player import GROUP, World
+from muster.simulation.scenario_player import GROUP, SimulatedGroup
 from muster.simulation.timeline import Timeline
 from muster.state.group import Group
 
@@ -109,7 +109,7 @@ def played(
     group = Configured(assignor=assignor, settings=settings, tasks=(tasks,))
     seen = Watched()
     scenario = Scenario(group=group, events=tuple(events), until_ms=until_ms)
-    World(timeline=seen).play(scenario)
+    SimulatedGroup(timeline=seen).play(scenario)
     return seen
 
 

@@ -16,7 +16,7 @@ from muster.streams.clock import Clock
 from muster.streams.discovery import Discovery, Pace
 from muster.streams.job_settings import JobConfig
 from muster.streams.observability.group_gauges import GroupsCollector
-from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.http import Port
 from muster.streams.observability.metrics import Metrics
@@ -98,7 +98,7 @@ class Seen:
         self.health.depends_on("discovery", lambda: discovery.alive)
         metrics.asleep.set_function(lambda: clock.asleep)
         metrics.overdue.set_function(clock.overdue_s)
-        fold = Fold(metrics, epochs, config.metrics_groups_max)
+        fold = GroupStats(metrics, epochs, config.metrics_groups_max)
         metrics.registry.register(GroupsCollector(fold, clock.now_ms))
         observer = Observer(
             config.clients,

@@ -54,7 +54,7 @@ class GovernableGroup:
     is_moving: bool = False
 
 
-def examine(
+def governable(
     clients: ClientSettings,
     names: Sequence[str],
     *,
@@ -74,7 +74,7 @@ def examine(
         BadInput: it cannot be governed; the message says why and what can be done.
         Refused, Unreachable: of Kafka.
     """
-    governable: dict[str, GovernableGroup] = {}
+    allowed: dict[str, GovernableGroup] = {}
     with connected(clients) as client:
         existing = {each.group: each for each in groups.listed_with(client)}
         known = [name for name in names if name in existing]
@@ -86,10 +86,10 @@ def examine(
         if name not in described or not described[name].members:
             if fresh is None:
                 raise NotFound(_absent(name, name in described, sorted(existing)))
-            governable[name] = GovernableGroup(fresh, (), "")
+            allowed[name] = GovernableGroup(fresh, (), "")
         else:
-            governable[name] = _checked(described[name], own)
-    return governable
+            allowed[name] = _checked(described[name], own)
+    return allowed
 
 
 def _settled(client: groups.Client, names: Sequence[str]) -> list[Description]:

@@ -30,7 +30,7 @@ from muster.adopt import join_metadata, requests, sync_answers, target_choice
 from muster.adopt.evicted_members import EvictedMembers, name_of
 from muster.adopt.free_tasks import Answer, answers
 from muster.adopt.join_metadata import KafkaMember, Kind
-from muster.adopt.member_sessions import Bridge
+from muster.adopt.member_sessions import MemberSessions
 from muster.adopt.model import (
     AssignableUnits,
     BrokerResponse,
@@ -105,7 +105,7 @@ class Governor:
         self._post = post
         self._clock = clock
         self._offers = join_metadata.offers(options.kind, options.protocols)
-        self._bridge = Bridge(options.group, options.pins)
+        self._sessions = MemberSessions(options.group, options.pins)
         self._config = options.config
         self._configured: Place | None = options.configured  # None = one is being written
         self._units: AssignableUnits | None = None
@@ -139,7 +139,7 @@ class Governor:
 
     def due_ms(self) -> int | None:
         """When `take` is to be called at the latest; None = only with the next input."""
-        due = [at for at in (self._due_ms, self._bridge.deadline_ms()) if at is not None]
+        due = [at for at in (self._due_ms, self._sessions.deadline_ms()) if at is not None]
         return min(due, default=None)
 
     def take(self, governor_input: GovernorInput | None) -> None:
@@ -165,10 +165,10 @@ class Governor:
                 pass
             case _:
                 self._on_news(governor_input, now)
-        self._send(self._bridge.tick(now))
-        for notice in self._bridge.notices:
+        self._send(self._sessions.tick(now))
+        for notice in self._sessions.notices:
             self._log(notice)
-        self._bridge.notices.clear()
+        self._sessions.notices.clear()
         if self._due_ms is not None and now >= self._due_ms:
             self._on_due(now)
 
@@ -181,11 +181,11 @@ class Governor:
                 if place is None:  # it is written again with the next news of the tasks
                     self._declared_ms, self._config = now, replace(self._config, tasks=())
             case MemberAssignment() | MemberGone():
-                self._send(self._bridge.read(news, now))
+                self._send(self._sessions.read(news, now))
             case Acknowledged():
-                self._send(self._bridge.acknowledged(news.sent, now))
+                self._send(self._sessions.acknowledged(news.sent, now))
             case Failed():
-                self._send(self._bridge.failed(news.sent, now))
+                self._send(self._sessions.failed(news.sent, now))
 
     def _on_due(self, now: int) -> None:
         match self.state:
@@ -238,7 +238,7 @@ class Governor:
         if self.state in (State.WATCHING, State.NEW) or not is_in_group:
             self._end(None)
             return
-        self._send(self._bridge.leave_all(self._clock()))
+        self._send(self._sessions.leave_all(self._clock()))
         self._farewell_ms = self._clock() + FAREWELL_MS
         self._say_farewell()
 
@@ -315,7 +315,7 @@ class Governor:
     # ------------------------------------------------------------------------------- the seat
 
     def _watch(self, due_ms: int) -> None:
-        self._bridge.forget_members()
+        self._sessions.forget_members()
         self._log("stands by: takes the leader's seat when no governor is in the group")
         self._to(State.WATCHING, due_ms)
 
@@ -339,7 +339,7 @@ class Governor:
             self._watch(now + LOOK_MS)
         else:
             self._log("removed from the group: handed back")
-            self._send(self._bridge.leave_all(now))
+            self._send(self._sessions.leave_all(now))
             self._end(None)
 
     def _on_joined(self, answer: Message, now: int) -> None:
@@ -399,7 +399,7 @@ class Governor:
         if self._still_missing(now):
             self._answer_with({m.name: m.owned for m in self._members}, now, locally=False)
             return
-        self._send(self._bridge.joined(self._members, self._snapshot, now))
+        self._send(self._sessions.joined(self._members, self._snapshot, now))
         self._to(State.DECIDING, now + self._options.answer_timeout_ms)
         self._decide(now)
 
@@ -459,7 +459,7 @@ class Governor:
             if self._differs(answers(self._members, target)):
                 self._join_group()
             else:
-                self._send(self._bridge.cancel_revocations(self._answers, now))
+                self._send(self._sessions.cancel_revocations(self._answers, now))
 
     def _is_overdue(self, now: int) -> bool:
         """Whether the governor must start a rebalance without a decision of the coordinator.
@@ -485,8 +485,8 @@ class Governor:
         is_connect = self._options.kind is Kind.CONNECT
         if not self._knows_units():
             return None
-        holds = self._bridge.holds() if is_connect else None
-        return target_choice.target_of(self._snapshot, self._bridge.members, self._config, holds)
+        holds = self._sessions.holds() if is_connect else None
+        return target_choice.target_of(self._snapshot, self._sessions.members, self._config, holds)
 
     def _knows_units(self) -> bool:
         """Whether the tasks are known; of Connect, up to the newest offset that a worker read."""
@@ -506,7 +506,7 @@ class Governor:
             self._answered_units = ()
             return
         joins = [self._join_event(member) for member in self._members]
-        holds = self._bridge.holds()
+        holds = self._sessions.holds()
         if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
             holds = {name: answer.assigned for name, answer in self._answers.items()}
         target = target_choice.decided_here(self._snapshot, self._config, joins, holds)
@@ -514,13 +514,13 @@ class Governor:
 
     def _join_event(self, member: KafkaMember) -> Join:
         return replace(
-            self._bridge.profile(member.name), incarnation=self._bridge.members[member.name]
+            self._sessions.profile(member.name), incarnation=self._sessions.members[member.name]
         )
 
     def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, locally: bool) -> None:
         self._answers, self._decided_locally = answers(self._members, target), locally
         self._answered_units = self._config.tasks
-        self._send(self._bridge.cancel_revocations(self._answers, now))
+        self._send(self._sessions.cancel_revocations(self._answers, now))
         self._to(State.ANSWERING, None)
         self._sync(self._written())
         self._note_round(now)
@@ -543,16 +543,16 @@ class Governor:
         self._heard_ms = self._asked_ms
         if self._leader != self._member:
             if self._options.seat is Seat.WAIT:
-                self._bridge.forget_members()
+                self._sessions.forget_members()
                 self._log("is in the group; waits until the leader's seat falls free")
                 self._to(State.FOLLOWING, now + self._options.beat_ms)
             else:
                 self._look()
             return
         self._to(State.LEADING, now + self._options.beat_ms)
-        self._send(self._bridge.answered(self._answers, now))
+        self._send(self._sessions.answered(self._answers, now))
         if self._decided_locally:
-            self._send(self._bridge.write_local_decision(now))
+            self._send(self._sessions.write_local_decision(now))
         self._on_decision(now)
 
     def _note_round(self, now: int) -> None:

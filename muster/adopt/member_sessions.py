@@ -51,7 +51,7 @@ _SEED_BITS: Final = (1 << 62) - 1
 
 
 @dataclass(slots=True)
-class _BridgedMember:
+class _GovernedMember:
     """A member of Kafka's group and its session.
 
     Attributes:
@@ -67,7 +67,7 @@ class _BridgedMember:
     pending_release: dict[Role, TaskSet] = field(default_factory=dict)
 
 
-class Bridge:
+class MemberSessions:
     """The sessions of all members of one group.
 
     Args:
@@ -79,7 +79,7 @@ class Bridge:
         self.group = group
         self.notices: list[str] = []
         self._pins = pins or {}
-        self._members: dict[str, _BridgedMember] = {}
+        self._members: dict[str, _GovernedMember] = {}
         self._ended = 0
 
     @property
@@ -233,7 +233,7 @@ class Bridge:
     def _profile_of(join: Join) -> tuple[object, ...]:
         return (join.rack, join.topics, join.static)
 
-    def _profile(self, bridged: _BridgedMember) -> tuple[object, ...]:
+    def _profile(self, bridged: _GovernedMember) -> tuple[object, ...]:
         return self._profile_of(bridged.session.profile)
 
     def _begin(
@@ -246,7 +246,7 @@ class Bridge:
         if incarnation is not None:
             session.incarnation = incarnation
         session.claim(holds)
-        self._members[join.member] = _BridgedMember(session, holds, claimed=holds)
+        self._members[join.member] = _GovernedMember(session, holds, claimed=holds)
         return self._step(join.member, Begin(), now_ms)
 
     def _leave(self, name: str, now_ms: int) -> list[Send]:

@@ -207,7 +207,7 @@ def wanted(
     pairs = key_value_pairs(args.pin, "--pin")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
-    groups = eligibility.examine(
+    groups = eligibility.governable(
         clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
     )
     is_connect = any(each.kind is Kind.CONNECT for each in groups.values())

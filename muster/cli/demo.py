@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from muster.demo.acts import ACTS, Show, play, prepare
-from muster.demo.demo_processes import Stage
+from muster.demo.demo_processes import DemoProcesses
 from muster.demo.plain import PlainShow
 
 
@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play the demo."""
     prepare()
-    with _show(args.plain) as show, Stage() as stage:
-        play(stage, show)
+    with _show(args.plain) as show, DemoProcesses() as processes:
+        play(processes, show)
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.doctor import certificates_and_keys as doctor_dates
-from muster.doctor.all_checks import examine
+from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import metrics
 from muster.errors import BadInput
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
     settings, now_ms = kafka_settings(args), time.time_ns() // 1_000_000
     findings = [*doctor_dates.look(settings, keyring_path(args.signing_keys), now_ms)]
-    findings += examine(settings, args.topic_prefix, args.stuck_s * 1000)
+    findings += all_findings(settings, args.topic_prefix, args.stuck_s * 1000)
     if args.metrics is not None:
         findings += metrics(args.metrics)
     shown = [f for f in findings if not (args.quiet and f.level is Level.OK)]

@@ -20,7 +20,7 @@ from muster.errors import BadInput
 from muster.protocol.errors import MusterError
 from muster.simulation.lives import random_scenario
 from muster.simulation.promises import Promises, broken_at_end
-from muster.simulation.scenario_player import World
+from muster.simulation.scenario_player import SimulatedGroup
 from muster.simulation.shrinking import shrunk
 
 PLAYS_MAX = 120
@@ -97,7 +97,7 @@ def checked(raw: Row, seed: int = 0) -> Life:
     """
     scenario = parse_scenario(raw)
     promises = Promises()
-    world = World(lookup=plugins.get, promises=promises)
+    world = SimulatedGroup(lookup=plugins.get, promises=promises)
     try:
         world.play(scenario)
         still_ms = world.now_ms - world.timeline.changed_ms

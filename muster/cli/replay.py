@@ -1,4 +1,4 @@
-"""Fold a group's recorded events again, and compare with what the coordinator published.
+"""Repeat what the coordinator did with a group's recorded events, and compare the results.
 
 Shows every generation with its cause and the reason of each move. The exit code is 1 if the same
 events do not give the same bytes here for every published record. Reads Kafka, or with --file a
@@ -21,7 +21,7 @@ from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.published.generations import generation_json, generation_text
-from muster.replay.repeat_and_compare import Fold, Folded, recording
+from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
 from muster.signing.keyring import add_signing_keys, key_file
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, fold, compare; 1 if anything differs."""
+    """Read, repeat, compare; 1 if anything differs."""
     group, prefix = GroupId(args.group), args.topic_prefix
     if args.file is not None:
         items = list(from_file(args.file))
@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     if not taken.published:
         where = args.file or topic_name(TopicKind.GROUPS, prefix)
         raise NotFound(f"no record of group {group!r} in {where}")
-    fold = Fold(taken)
-    steps = list(fold.steps())
-    missing = list(fold.missing())
+    repetition = Repetition(taken)
+    steps = list(repetition.steps())
+    missing = list(repetition.missing())
     as_lines = _json_lines if args.format == "json" else _text_lines
     for line in as_lines(steps, missing):
         print(line)
@@ -77,9 +77,9 @@ def _of_group(key: bytes | None, group: GroupId) -> bool:
         return False
 
 
-def _generations(steps: Iterable[Folded]) -> Iterator[tuple[int, GroupSnapshot, list[Folded]]]:
+def _generations(steps: Iterable[Repeated]) -> Iterator[tuple[int, GroupSnapshot, list[Repeated]]]:
     """Per generation: when it began (epoch ms), its newest snapshot here, and its records."""
-    mine: list[Folded] = []
+    mine: list[Repeated] = []
     for step in steps:
         if mine and mine[-1].made.generation != step.made.generation:
             yield mine[0].published.at_ms, mine[-1].made, mine
@@ -89,7 +89,7 @@ def _generations(steps: Iterable[Folded]) -> Iterator[tuple[int, GroupSnapshot, 
         yield mine[0].published.at_ms, mine[-1].made, mine
 
 
-def _text_lines(steps: list[Folded], missing: list[str]) -> Iterator[str]:
+def _text_lines(steps: list[Repeated], missing: list[str]) -> Iterator[str]:
     for at_ms, snapshot, mine in _generations(steps):
         yield generation_text(snapshot, snapshot.moves, at_ms)
         for step in mine:
@@ -102,7 +102,7 @@ def _text_lines(steps: list[Folded], missing: list[str]) -> Iterator[str]:
     yield f"{equal} of {len(steps)} records of the group are equal, byte for byte"
 
 
-def _json_lines(steps: list[Folded], missing: list[str]) -> Iterator[str]:
+def _json_lines(steps: list[Repeated], missing: list[str]) -> Iterator[str]:
     for at_ms, snapshot, mine in _generations(steps):
         differ = [f"{s.published.where}: {s.difference}" for s in mine if s.difference]
         shown = generation_json(snapshot, snapshot.moves, at_ms)

@@ -25,7 +25,7 @@ from muster.output import json_line, one_line
 from muster.protocol.errors import MusterError
 from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
-from muster.shadow.group_conversion import as_group
+from muster.shadow.group_conversion import to_snapshot
 from muster.shadow.group_reader import ShadowedGroup, read_groups
 from muster.shadow.placement_figures import figures_of, present
 from muster.shadow.rebalance_moves import RebalanceTracker
@@ -100,7 +100,7 @@ def _groups(clients: ClientSettings, args: argparse.Namespace) -> list[str]:
 
 def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
     measure = Measure(args.weight) if args.weight else None
-    group = as_group(shadowed, measure=measure, assignor=change["assignor"])
+    group = to_snapshot(shadowed, measure=measure, assignor=change["assignor"])
     now = figures_of(shadowed, group, present(group))
     if not shadowed.description.members and not change["add"]:
         return Shadow(shadowed, group, now, None, None, "the group has no members")
@@ -141,7 +141,7 @@ def _note(
     args: argparse.Namespace,
 ) -> None:
     before = tracker.before
-    group = as_group(shadowed, assignor=change["assignor"])
+    group = to_snapshot(shadowed, assignor=change["assignor"])
     event = tracker.take(group)
     if event is None or before is None:
         return

@@ -23,7 +23,7 @@ from muster.output import table
 from muster.protocol.ids import Role
 from muster.published.generations import move_json
 from muster.simulation.lives import random_scenario
-from muster.simulation.scenario_player import World
+from muster.simulation.scenario_player import SimulatedGroup
 from muster.simulation.timeline import Entry
 
 BROKEN = 1
@@ -92,7 +92,7 @@ def _live(args: argparse.Namespace) -> int:
     return BROKEN if tally.broken else 0
 
 
-def play(raw: object, seed: int | None = None) -> World:
+def play(raw: object, seed: int | None = None) -> SimulatedGroup:
     """The world after a scenario; with a seed, members and faults are invented for it.
 
     Args:
@@ -108,7 +108,7 @@ def play(raw: object, seed: int | None = None) -> World:
             parse_scenario(raw)  # a fault is then one of the user's file, not of the random part
         raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
-    world = World(lookup=plugins.get)
+    world = SimulatedGroup(lookup=plugins.get)
     try:
         plugins.get(scenario.group.assignor)
     except UnknownAssignor as error:
@@ -117,7 +117,7 @@ def play(raw: object, seed: int | None = None) -> World:
     return world
 
 
-def as_json(world: World) -> list[dict[str, Any]]:
+def as_json(world: SimulatedGroup) -> list[dict[str, Any]]:
     """The generations, then the summary."""
     return [*map(_entry, world.timeline.entries), _summary(world)]
 
@@ -143,7 +143,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _summary(world: World) -> dict[str, Any]:
+def _summary(world: SimulatedGroup) -> dict[str, Any]:
     timeline = world.timeline
     return {
         "converged_at_ms": timeline.changed_ms if timeline.settled else None,
@@ -153,7 +153,7 @@ def _summary(world: World) -> dict[str, Any]:
     }
 
 
-def as_text(world: World) -> str:
+def as_text(world: SimulatedGroup) -> str:
     """A timeline for people."""
     lines: list[str] = []
     for entry in world.timeline.entries:

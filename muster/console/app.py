@@ -37,7 +37,7 @@ from muster.console.history import History, Moment
 from muster.console.plans import plan_json, question
 from muster.console.request_guard import USER, Access, Guard
 from muster.console.store import GroupKey, Store
-from muster.doctor.all_checks import examine
+from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding
 from muster.errors import BadInput, NotFound
 from muster.kafka.settings import ClientSettings
@@ -296,7 +296,7 @@ class _Pages:
 
         def answer() -> Json:
             return {
-                prefix: _as_json([*examine(self._options.clients, prefix, DOCTOR_STUCK_MS)])
+                prefix: _as_json([*all_findings(self._options.clients, prefix, DOCTOR_STUCK_MS)])
                 for prefix in self._store.prefixes
             }
 

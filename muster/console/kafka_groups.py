@@ -25,7 +25,7 @@ from muster.protocol.errors import MusterError
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
-from muster.shadow.group_conversion import ASSIGNORS, as_group
+from muster.shadow.group_conversion import ASSIGNORS, to_snapshot
 from muster.shadow.group_reader import ShadowedGroup
 from muster.shadow.placement_figures import present
 from muster.streams.background_thread import Loop
@@ -126,7 +126,7 @@ class PublishedShadows:
         if described.is_rebalancing and described.kind is Kind.CLASSIC:
             return  # Kafka returns no assignments during a rebalance
         try:
-            group = as_group(shadowed)
+            group = to_snapshot(shadowed)
         except (BadInput, MusterError) as error:
             _log.debug("a group is left out", group=described.group, why=str(error))
             return

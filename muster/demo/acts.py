@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.demo import startup, task_runs
-from muster.demo.demo_processes import GROUP, Stage
+from muster.demo.demo_processes import GROUP, DemoProcesses
 from muster.demo.startup import Part, StartUp
 from muster.demo.story import Generation, Story, Turned
 from muster.demo.summary import Summary, summary_of
@@ -44,7 +44,7 @@ class Show(Protocol):
     def settled(self, owners: dict[str, str]) -> None:
         """The fleet has settled; `owners`: task -> member."""
 
-    def watch(self, watcher: Watcher, stage: Stage) -> None:
+    def watch(self, watcher: Watcher, processes: DemoProcesses) -> None:
         """Kafka runs, and the watcher follows the group from now on."""
 
     def breathe(self) -> None:
@@ -71,7 +71,7 @@ def prepare() -> None:
     jars("spark")
 
 
-def play(stage: Stage, show: Show) -> None:
+def play(processes: DemoProcesses, show: Show) -> None:
     """Play the acts; each begins when the one before has settled.
 
     Raises:
@@ -87,63 +87,67 @@ def play(stage: Stage, show: Show) -> None:
 
     show.act(1, "a real Kafka starts, and muster's topics are created")
     with starting(startup.KAFKA):
-        stage.start_kafka()
-    show.note(f"Kafka answers on {stage.kafka.bootstrap_server}")
+        processes.start_kafka()
+    show.note(f"Kafka answers on {processes.kafka.bootstrap_server}")
     with starting(startup.TOPICS):
-        stage.create_topics()
-    stage.start_console()
-    if stage.console_url:
-        show.note(f"see it in the browser: {stage.console_url}group?g={GROUP}")
+        processes.create_topics()
+    processes.start_console()
+    if processes.console_url:
+        show.note(f"see it in the browser: {processes.console_url}group?g={GROUP}")
     story = Story(GROUP, DEFAULT_PREFIX)
-    with Watcher(stage.clients, story, show.news) as watcher:
-        show.watch(watcher, stage)
+    with Watcher(processes.clients, story, show.news) as watcher:
+        show.watch(watcher, processes)
         show.act(2, "the coordinator starts: one Spark Structured Streaming query")
         with starting(startup.SPARK):
-            stage.start_job()
-            _until(stage.job_answers, stage, "Spark has started")
+            processes.start_job()
+            _until(processes.job_answers, processes, "Spark has started")
         with starting(startup.QUERY):
-            _until(stage.job_is_ready, stage, "the Spark query runs")
+            _until(processes.job_is_ready, processes, "the Spark query runs")
         with starting(startup.GROUP):
-            stage.configure_group()
-            _until(lambda: story.snapshot is not None, stage, "the group is known")
+            processes.configure_group()
+            _until(lambda: story.snapshot is not None, processes, "the group is known")
         parts.keep()
         show.note("the query runs, and the group has its 12 tasks")
         since_ms = story.publications[-1].at_ms
-        _fleet(stage, show, watcher)
+        _fleet(processes, show, watcher)
         show.act(7, "the end")
-        show.summary(summary_of(story, since_ms, task_runs.lines(stage.logs)))
+        show.summary(summary_of(story, since_ms, task_runs.lines(processes.logs)))
 
 
-def _fleet(stage: Stage, show: Show, watcher: Watcher) -> None:
+def _fleet(processes: DemoProcesses, show: Show, watcher: Watcher) -> None:
     """Acts 3 to 6: workers join, one is drained, one is killed."""
 
     def settle(*members: str) -> None:
-        owners = _until(lambda: _settled(watcher, stage, members), stage, "the fleet has settled")
+        owners = _until(
+            lambda: _settled(watcher, processes, members), processes, "the fleet has settled"
+        )
         show.settled(owners)
         show.breathe()
 
     show.act(3, "three workers join and share the tasks")
     for member in ("W1", "W2", "W3"):
-        stage.start_worker(member)
+        processes.start_worker(member)
     settle("W1", "W2", "W3")
     show.act(4, "a fourth worker joins")
-    stage.start_worker("W4")
+    processes.start_worker("W4")
     settle("W1", "W2", "W3", "W4")
     show.act(5, "W2 is drained before it is stopped")
-    stage.drain("W2")
+    processes.drain("W2")
     settle("W1", "W3", "W4")
     show.act(6, "W3 is killed, without a word")
-    show.note(f"kill -9 {stage.kill_worker('W3')}")
+    show.note(f"kill -9 {processes.kill_worker('W3')}")
     settle("W1", "W4")
 
 
-def _settled(watcher: Watcher, stage: Stage, holders: tuple[str, ...]) -> dict[str, str] | None:
+def _settled(
+    watcher: Watcher, processes: DemoProcesses, holders: tuple[str, ...]
+) -> dict[str, str] | None:
     """Task -> owner, once coordinator and workers agree that exactly these hold all tasks."""
     with watcher.lock:
         snapshot = watcher.story.snapshot
     if snapshot is None or snapshot.state is not GroupState.STABLE:
         return None
-    running = task_runs.owners(task_runs.tenures(task_runs.lines(stage.logs)))
+    running = task_runs.owners(task_runs.tenures(task_runs.lines(processes.logs)))
     size = sum(unit.size for unit in snapshot.tasks)
     member = {m.slot: m.id for m in snapshot.members}
     published = [member.get(slot) for slot in snapshot.holder.tolist()]
@@ -152,7 +156,7 @@ def _settled(watcher: Watcher, stage: Stage, holders: tuple[str, ...]) -> dict[s
     return running if sorted(running.values()) == sorted(map(str, published)) else None
 
 
-def _until(condition: Callable[[], T | None], stage: Stage, what: str) -> T:
+def _until(condition: Callable[[], T | None], processes: DemoProcesses, what: str) -> T:
     """Wait until the condition's answer is true, and return it.
 
     Raises:
@@ -163,7 +167,7 @@ def _until(condition: Callable[[], T | None], stage: Stage, what: str) -> T:
         value = condition()
         if value:
             return value
-        stage.check()
+        processes.check()
         if time.monotonic() > deadline:
             raise DemoFailed(f"waited {PATIENCE_S} s in vain until {what}")
         time.sleep(LOOK_S)

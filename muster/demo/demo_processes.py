@@ -26,7 +26,7 @@ SETTINGS: Mapping[str, object] = {"session.timeout.ms": 3000, "heartbeat.interva
 """A short session, so that a killed worker expires while people watch."""
 
 
-class Stage(LocalCluster):
+class DemoProcesses(LocalCluster):
     """The processes of the demo; a context manager.
 
     Attributes:

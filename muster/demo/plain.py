@@ -12,7 +12,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 
 if TYPE_CHECKING:
-    from muster.demo.demo_processes import Stage
+    from muster.demo.demo_processes import DemoProcesses
     from muster.demo.startup import Part, StartUp
     from muster.demo.watcher import Watcher
 
@@ -57,7 +57,7 @@ class PlainShow:
         ]
         self._say(f"settled: {' | '.join(parts)}")
 
-    def watch(self, watcher: Watcher, stage: Stage) -> None:
+    def watch(self, watcher: Watcher, processes: DemoProcesses) -> None:
         """Nothing to do: `news` prints."""
 
     def breathe(self) -> None:

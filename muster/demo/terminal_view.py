@@ -25,7 +25,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
 from muster.protocol.tasks import TaskTable
 
 if TYPE_CHECKING:
-    from muster.demo.demo_processes import Stage
+    from muster.demo.demo_processes import DemoProcesses
     from muster.demo.startup import Part, StartUp
     from muster.demo.watcher import Watcher
 
@@ -59,7 +59,7 @@ class RichShow:
         self._below = 0  # rows of the summary, which must fit below the last frame
         self._known: list[str] = []  # present and former members, in the order they appeared
         self._watcher: Watcher | None = None
-        self._stage: Stage | None = None
+        self._processes: DemoProcesses | None = None
         self._parts: StartUp | None = None
         self._start = time.monotonic()
         self._console = console or Console()
@@ -102,9 +102,9 @@ class RichShow:
         """A line that the fleet has settled."""
         self._say(Text(f"  settled: {len(owners)} tasks, each with one owner", "green"))
 
-    def watch(self, watcher: Watcher, stage: Stage) -> None:
+    def watch(self, watcher: Watcher, processes: DemoProcesses) -> None:
         """Draw the watcher's group from now on."""
-        self._watcher, self._stage = watcher, stage
+        self._watcher, self._processes = watcher, processes
 
     def breathe(self) -> None:
         """Pause, so that a person can read."""
@@ -160,7 +160,7 @@ class RichShow:
             colour = STATE_COLOURS.get(snapshot.state, "white")
             state = f"[bold {colour}]{snapshot.state.value}[/]"
             right = f"generation [bold]{snapshot.generation}[/] · {state}"
-        url = "" if self._stage is None else self._stage.console_url
+        url = "" if self._processes is None else self._processes.console_url
         see = f" · see it at {url}" if url else ""
         return Panel(
             body,
@@ -194,7 +194,7 @@ class RichShow:
             cells = [_cell(snapshot, t, member.slot, colour) for t in range(len(tasks))]
             held = int((snapshot.holder == member.slot).sum())
             status = "draining" if member.draining else member.state.value
-            if self._stage is not None and name not in self._stage.workers:
+            if self._processes is not None and name not in self._processes.workers:
                 status = "killed"
             grid.add_row(Text(name, f"bold {colour}"), status, str(held), *cells)
         legend = f"{RUNS} runs   {LEAVES} is being released   {COMES} is coming"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from muster.doctor import cluster as doctor_cluster
 from muster.doctor import job as doctor_job
-from muster.doctor.fact_reader import gather
+from muster.doctor.fact_reader import read_facts
 from muster.doctor.finding import Finding, Level
 from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.settings import ClientSettings
 
 
-def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
+def all_findings(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
     """Check the cluster, then the job if the topics can be read."""
     is_unreachable = False
     for finding in doctor_cluster.look(settings, prefix):
@@ -22,7 +22,7 @@ def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Fi
     if is_unreachable:
         return
     try:
-        facts = gather(settings, prefix)
+        facts = read_facts(settings, prefix)
     except (Unreachable, access_check.Refused, access_check.NoTopics) as error:
         yield Finding("job", prefix, Level.SKIPPED, f"cannot be checked: {error}")
         return

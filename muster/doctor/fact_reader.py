@@ -35,7 +35,7 @@ HEARD_MS = 120_000
 """How far back the membership topic is read."""
 
 
-def gather(settings: ClientSettings, prefix: str) -> Facts:
+def read_facts(settings: ClientSettings, prefix: str) -> Facts:
     """Read the facts for `doctor.job`.
 
     Raises:

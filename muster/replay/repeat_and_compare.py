@@ -1,15 +1,15 @@
-"""Folds a group's recorded events again, and compares each result with the published record.
+"""Repeats the coordinator's work on a group's recorded events, and compares every result.
 
 The coordinator is a pure function of the log, so its work can be repeated anywhere, without Kafka.
 The log does not show where a batch ended. But every batch that changed the group published a
-snapshot, whose `through` names the newest offset that the batch had of each partition. The fold
-cuts the log there.
+snapshot, whose `through` names the newest offset that the batch had of each partition. The
+repetition cuts the log there.
 
-The fold begins with an empty group. If that does not give the first snapshot, older events have
-been deleted; the fold then begins with that snapshot and with a fresh session for every member.
+The repetition begins with an empty group. If that does not give the first snapshot, older events
+have been deleted; it then begins with that snapshot and with a fresh session for every member.
 A coordinator may have lost its checkpoint, or be of another version: it then recovered the group
 from the snapshot before, or began with an empty, unverified group. This may show only in a later
-snapshot, so the fold continues with every candidate group that fits the records so far.
+snapshot, so the repetition continues with every candidate group that fits the records so far.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """A published record and the fold's result for it.
+class Repeated:
+    """A published record and the repetition's result for it.
 
     Attributes:
         published: the record.
         group: the group after the same events.
-        made: the fold's snapshot. A batch may give several: the one equal to `published`, else the
-            last.
+        made: the repetition's snapshot. A batch may give several: the one equal to `published`,
+            else the last.
         difference: the first field that differs; empty = both have the same bytes.
-        began: the fold began with this record, so there was nothing to compare.
+        began: the repetition began with this record, so there was nothing to compare.
     """
 
     published: Published
@@ -165,12 +165,12 @@ def _collect(
     collected.published.append(Published(where, item.at_ms, record, value))
 
 
-class Fold:
-    """Folds one recording.
+class Repetition:
+    """Repeats the work of one recording.
 
     Attributes:
-        newest: (topic kind, key) → newest value that the fold gave, as in `Recording`.
-        whole: whether the fold began with an empty group, so that `newest` is complete.
+        newest: (topic kind, key) → newest value that the repetition gave, as in `Recording`.
+        whole: whether the repetition began with an empty group, so that `newest` is complete.
     """
 
     def __init__(self, taken: Recording) -> None:
@@ -186,12 +186,12 @@ class Fold:
         self._last: GroupSnapshot | None = None
         self._placements = _Placements()
 
-    def steps(self) -> Iterator[Folded]:
-        """Every published record with the fold's result, oldest first."""
+    def steps(self) -> Iterator[Repeated]:
+        """Every published record with the repetition's result, oldest first."""
         for published in self._taken.published:
             record = published.record
             if isinstance(record, GroupGone):
-                yield self._fold_to_tombstone(published)
+                yield self._repeat_to_tombstone(published)
                 continue
             batch = self._batch(record)
             yield (
@@ -202,7 +202,7 @@ class Fold:
             self._last = record
 
     def missing(self) -> Iterator[str]:
-        """A line for each member's record or dictionary that the fold did not give."""
+        """A line for each member's record or dictionary that the repetition did not give."""
         for (kind, key), value in sorted(self._taken.newest.items()):
             if self._is_ahead(kind, key, value):
                 continue
@@ -242,11 +242,11 @@ class Fold:
                 taken.append(waiting.popleft())
         return taken
 
-    def _begin(self, published: Published, batch: list[Taken]) -> Folded:
+    def _begin(self, published: Published, batch: list[Taken]) -> Repeated:
         record = published.record
         assert isinstance(record, GroupSnapshot)
-        folded = self._step(self._empty_groups(), published, batch)
-        self.whole = not folded.difference
+        repeated = self._step(self._empty_groups(), published, batch)
+        self.whole = not repeated.difference
         if not self.whole:
             # Sessions are unknown and begin fresh. Only members that the record names owe a report.
             group = replace(
@@ -254,12 +254,12 @@ class Fold:
                 recovery=Recovery(asked=frozenset(record.recovering)),
                 coordinator_epoch=record.coordinator_epoch,
             )
-            folded = Folded(published, group, group.snapshot(), began=True)
+            repeated = Repeated(published, group, group.snapshot(), began=True)
             self.newest.clear()
             self._groups = [group]
-        return folded
+        return repeated
 
-    def _next(self, last: GroupSnapshot, published: Published, batch: list[Taken]) -> Folded:
+    def _next(self, last: GroupSnapshot, published: Published, batch: list[Taken]) -> Repeated:
         record, groups = published.record, self._groups
         assert isinstance(record, GroupSnapshot)
         if not batch and record.through == last.through:
@@ -273,8 +273,8 @@ class Fold:
         """The empty group, verified or unverified: the records do not tell which one it was."""
         return [Group.new(self._taken.group, unverified=unverified) for unverified in (False, True)]
 
-    def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
-        """Fold a batch from each start, and keep those that fit; if none fits, the first."""
+    def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Repeated:
+        """Repeat a batch from each start, and keep those that fit; if none fits, the first."""
         tried = [
             _tried(start, published, batch, aside)
             for start in starts
@@ -295,8 +295,8 @@ class Fold:
                 encoded = encode(record)
                 self.newest[kind, encoded.key] = encoded.value
 
-    def _fold_to_tombstone(self, published: Published) -> Folded:
-        """Fold the events before a tombstone: up to the oldest pending deletion.
+    def _repeat_to_tombstone(self, published: Published) -> Repeated:
+        """Repeat the events before a tombstone: up to the oldest pending deletion.
 
         Earlier versions wrote a tombstone for every deleted group; this one writes it only for a
         group that never had a configuration.
@@ -311,13 +311,13 @@ class Fold:
         self._publish(step.records)
         self._groups = self._empty_groups() if step.group.dead else [step.group]
         difference = "" if step.group.dead else "the group was not deleted here"
-        return Folded(published, step.group, step.group.snapshot(), difference)
+        return Repeated(published, step.group, step.group.snapshot(), difference)
 
 
 class _Placements:
     """Large placements, which the coordinator computes aside (`state.assignor_outcome`).
 
-    The log does not show in which batch it had one. So every batch that asks for one is folded
+    The log does not show in which batch it had one. So every batch that asks for one is repeated
     twice: with the answer, and without it.
     """
 
@@ -344,7 +344,7 @@ class _Placements:
 
 def _tried(
     start: Group, published: Published, batch: list[Taken], aside: Aside
-) -> tuple[Folded, Iterable[Record]]:
+) -> tuple[Repeated, Iterable[Record]]:
     record = published.record
     assert isinstance(record, GroupSnapshot)
     epoch = record.coordinator_epoch
@@ -353,7 +353,7 @@ def _tried(
     same = [each for each in snapshots if encode(each).value == published.value]
     made = same[0] if same else snapshots[-1]
     difference = "" if same else _difference(record, made)
-    return Folded(published, step.group, made, difference), step.records
+    return Repeated(published, step.group, made, difference), step.records
 
 
 def _named(name: str) -> Assignor:
@@ -361,9 +361,9 @@ def _named(name: str) -> Assignor:
     return plugins.from_record(name, plugins.allowed_here())
 
 
-def _difference(published: GroupSnapshot, folded: GroupSnapshot) -> str:
+def _difference(published: GroupSnapshot, repeated: GroupSnapshot) -> str:
     for each in fields(GroupSnapshot):
-        one, other = getattr(published, each.name), getattr(folded, each.name)
+        one, other = getattr(published, each.name), getattr(repeated, each.name)
         same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
         if not same:
             return f"{each.name}: published {_short(one)}, here {_short(other)}"

@@ -130,7 +130,7 @@ def _connectors(shadowed: ShadowedGroup) -> tuple[Unit, ...]:
     return tuple(Connector(name, tasks) for name, tasks in sorted(counts.items()))
 
 
-def as_group(
+def to_snapshot(
     shadowed: ShadowedGroup,
     *,
     measure: Measure | None = None,

@@ -4,8 +4,8 @@ The member holds the tasks that a record adds at once. It stops tasks that a rec
 takes `ack_ms`, each further one `ack_step_ms` more. It reports stopped tasks, gathered for 50 ms. A
 copy, standby or learner, restores for `restore_ms`; then the member reports it ready. A member with
 `tells` = `LAG` reports lags instead: one when a copy or an active begins to restore, and 0 when it
-has caught up. Members send heartbeats. They have no network and no randomness: the `World` decides
-what a member reads, and when.
+has caught up. Members send heartbeats. They have no network and no randomness: the
+`SimulatedGroup` decides what a member reads, and when.
 """
 
 from __future__ import annotations

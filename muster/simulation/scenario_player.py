@@ -69,7 +69,7 @@ class _RecordingAssignor:
 
 
 @dataclass(slots=True)
-class World:
+class SimulatedGroup:
     """A group, its members and the simulated time.
 
     Attributes:

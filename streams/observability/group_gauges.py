@@ -1,4 +1,4 @@
-"""Gauges about groups, computed from a `Fold` whenever they are read.
+"""Gauges about groups, computed from a `GroupStats` whenever they are read.
 
 Nothing is kept here, so a group that is forgotten or loses its label has no gauges any more. Groups
 without a label of their own share one: figures that can be added are summed up (`SUMS`), of the
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster.streams.observability.group_stats import REST, Fold
+from muster.streams.observability.group_stats import REST, GroupStats
 
 _GROUP = ("prefix", "group")
 SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -35,14 +35,14 @@ PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class GroupsCollector(Collector):
-    """Computes the gauges from a `Fold` at each scrape.
+    """Computes the gauges from a `GroupStats` at each scrape.
 
     Args:
         fold: the fold of the published records.
         now_ms: estimated broker time, epoch milliseconds.
     """
 
-    def __init__(self, fold: Fold, now_ms: Callable[[], int]) -> None:
+    def __init__(self, fold: GroupStats, now_ms: Callable[[], int]) -> None:
         self._fold = fold
         self._now_ms = now_ms
 

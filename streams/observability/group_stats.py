@@ -1,8 +1,8 @@
 """Metrics of the groups, computed from their published snapshots.
 
 The published record is the state (`DESIGN.md`), so a reader of ``<prefix>.groups`` can compute all
-figures about groups and asks nothing of the operator. `Fold` takes the snapshots one by one, keeps
-a few numbers of each group, and adds what changed to `Metrics`; `observer` reads the topic.
+figures about groups and asks nothing of the operator. `GroupStats` takes the snapshots one by one,
+keeps a few numbers of each group, and adds what changed to `Metrics`; `observer` reads the topic.
 
 A snapshot of another coordinator sets the state of its group, but adds nothing to the counters.
 
@@ -96,7 +96,7 @@ class Seen:
         return int(np.count_nonzero(self.holder == NO_MEMBER))
 
 
-class Fold:
+class GroupStats:
     """Takes in published snapshots. Any thread may read `rows` meanwhile.
 
     Args:

@@ -6,7 +6,7 @@ behind, the figures are old, and nothing else is affected.
 ==============  ==========================  ====================================================
 topic           read from                   for
 ==============  ==========================  ====================================================
-groups          its beginning (compacted)   `Fold`; a log line for each generation of this job
+groups          its beginning (compacted)   `GroupStats`; a log line for each generation of this job
 rejected        its end                     dead letters by reason
 assignments     its end                     sizes; the records are not decoded
 all             their end offsets           records by kind; rows that wait on the input topics
@@ -38,7 +38,7 @@ from muster.streams.background_thread import Loop
 from muster.streams.batch.group_batch import PARKED
 from muster.streams.batch.outbox import SINCE
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.observability.group_stats import Fold, Generation
+from muster.streams.observability.group_stats import Generation, GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
 
@@ -88,7 +88,7 @@ class Observer(Loop):
         prefixes: Iterable[str],
         *,
         metrics: Metrics,
-        fold: Fold,
+        fold: GroupStats,
         health: Health,
         read: Callable[[], Mapping[str, Mapping[int, int]] | None],
         on_late: Callable[[str, GroupId, Mark], None],

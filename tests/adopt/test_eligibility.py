@@ -83,12 +83,13 @@ def test_groups_that_are_refused(group, said, capsys):
 
 def test_groups_that_can_be_governed():
     """Their kind, their members as muster calls them, and the protocol they share."""
-    examined = eligibility.examine(None, ["orders", "cluster"], own="muster-governor-1")
+    examined = eligibility.governable(None, ["orders", "cluster"], own="muster-governor-1")
     assert examined["orders"] == GovernableGroup(Kind.CONSUMER, ("A", "B"), "range", ("orders",))
     assert examined["cluster"] == GovernableGroup(Kind.CONNECT, ("w1:8083",), "sessioned")
-    assert eligibility.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
+    assert eligibility.governable(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
     assert (
-        eligibility.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
+        eligibility.governable(None, ["governed"], own="muster-governor-7")["governed"].members
+        == ()
     )
 
 
@@ -123,7 +124,7 @@ def test_a_cluster_that_rebalances(monkeypatch, capsys):
 
     monkeypatch.setattr(groups, "describe_with", described)
     monkeypatch.setattr(eligibility, "PAUSE_S", 0.0)
-    assert eligibility.examine(None, ["cluster"])["cluster"].members == ("w1:8083",)
+    assert eligibility.governable(None, ["cluster"])["cluster"].members == ("w1:8083",)
     monkeypatch.setattr(eligibility, "PATIENCE_S", 0.0)
     assert main(["adopt", "--group", "cluster", "--pin", "a=w1:8083"]) == 2
     assert "rebalances, and Kafka does not say who its workers are" in capsys.readouterr().err

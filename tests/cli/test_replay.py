@@ -1,4 +1,4 @@
-"""`muster replay`: a recorded life is folded again and compared byte for byte."""
+"""`muster replay`: a recorded life is repeated again and compared byte for byte."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from muster.protocol.signing import (
 )
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
-from muster.replay.repeat_and_compare import Fold, Folded, recording
+from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
 from muster.simulation.lives import random_scenario
-from muster.simulation.scenario_player import GROUP, World
+from muster.simulation.scenario_player import GROUP, SimulatedGroup
 from muster.state.group import Group
 from muster.state.machine import advance
 
@@ -76,15 +76,15 @@ class Tape:
             encoded = encode(record)
             self.items.append(Row(encoded.key, encoded.value, topic, 0, offset, at_ms))
 
-    def fold(self, group: GroupId) -> tuple[Fold, list[Folded]]:
-        """Fold the tape."""
-        fold = Fold(recording(self.items, group, "muster"))
-        return fold, list(fold.steps())
+    def repetition(self, group: GroupId) -> tuple[Repetition, list[Repeated]]:
+        """Repeat the tape."""
+        repetition = Repetition(recording(self.items, group, "muster"))
+        return repetition, list(repetition.steps())
 
 
 def lived(seed: int) -> Tape:
     """The tape of a generated life."""
-    world, tape = World(), Tape()
+    world, tape = SimulatedGroup(), Tape()
     world.play(parse_scenario(random_scenario(seed)))
     for batch in world.log:
         tape.events(batch)
@@ -146,9 +146,9 @@ def _signed(item: Row, event: Event, really: bool) -> Row:
 
 
 def test_forged_events_are_left_out_of_a_fold(tmp_path: Path) -> None:
-    """With the keyring a signed life with forgeries and a repeated join folds to the same bytes.
+    """With the keyring a signed life with forgeries and a repeated join repeats to the same bytes.
 
-    Without the keyring the forged events seem to count, and the fold reports differences.
+    Without the keyring the forged events seem to count, and the repetition reports differences.
     """
     story = Told()
     story.take(config(FOUR), join("W1"))
@@ -164,10 +164,10 @@ def test_forged_events_are_left_out_of_a_fold(tmp_path: Path) -> None:
     save(str(file), story.tape.items)
     items = [*from_file(str(file))]
     assert items == story.tape.items
-    fold = Fold(recording(items, STORY, "muster", RING))
-    assert [step.difference for step in fold.steps()] == [""] * 5
-    assert (fold.whole, list(fold.missing())) == (True, [])
-    bare = Fold(recording(items, STORY, "muster"))
+    repetition = Repetition(recording(items, STORY, "muster", RING))
+    assert [step.difference for step in repetition.steps()] == [""] * 5
+    assert (repetition.whole, list(repetition.missing())) == (True, [])
+    bare = Repetition(recording(items, STORY, "muster"))
     assert [step for step in bare.steps() if step.difference] != []
 
 
@@ -180,19 +180,19 @@ def test_a_batch_that_published_two_generations(monkeypatch: pytest.MonkeyPatch)
     records = story.take(join("W2"))
     assert [r.generation for r in records if isinstance(r, GroupSnapshot)] == [1, 2]
     story.take(report("W1", 2, "0_0", "0_1", "0_2", "0_3"))
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""] * 4
     assert [len(step.made.moves) for step in steps] == [0, 4, 0, 0]
-    assert (fold.whole, list(fold.missing())) == (True, [])
+    assert (repetition.whole, list(repetition.missing())) == (True, [])
 
 
 @pytest.mark.parametrize("seed", range(5) if ALL else range(2, 5))
 def test_a_life_folds_to_equal_records(seed: int) -> None:
-    """The fold gives every snapshot and each member's newest record byte for byte."""
-    fold, steps = lived(seed).fold(GROUP)
+    """The repetition gives every snapshot and each member's newest record byte for byte."""
+    repetition, steps = lived(seed).repetition(GROUP)
     assert len(steps) > 10
     assert [step.difference for step in steps if step.difference] == []
-    assert (fold.whole, list(fold.missing())) == (True, [])
+    assert (repetition.whole, list(repetition.missing())) == (True, [])
 
 
 @pytest.mark.parametrize("last", [join("W2"), leave("W1")], ids=["joins", "leaves"])
@@ -203,13 +203,13 @@ def test_read_while_a_batch_writes(last: Event) -> None:
     story.take(last)
     groups = topic_name(TopicKind.GROUPS)
     story.tape.items.remove([item for item in story.tape.items if item.topic == groups][-1])
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""]
-    assert [line for line in fold.missing() if "differs" in line] == []
+    assert [line for line in repetition.missing() if "differs" in line] == []
 
 
-def test_a_fold_without_the_oldest_events() -> None:
-    """Without the oldest events the fold begins with the first snapshot, and the rest is equal."""
+def test_a_repetition_without_the_oldest_events() -> None:
+    """Without the oldest events it begins with the first snapshot, and the rest is equal."""
     story = Told()
     story.take(config(FOUR), join("W1"))
     cut = len(story.tape.items)
@@ -219,14 +219,14 @@ def test_a_fold_without_the_oldest_events() -> None:
     story.take(leave("W1"))
     snapshots = [i for i in first if i.topic == topic_name(TopicKind.GROUPS)]
     story.tape.items[:cut] = snapshots
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [(step.began, step.difference) for step in steps] == [(True, "")] + [(False, "")] * 3
-    assert not fold.whole
+    assert not repetition.whole
     assert steps[-1].group.cause == "W1 left"
 
 
 def test_a_lost_checkpoint_is_followed() -> None:
-    """A later coordinator recovers the group and asks its members; the fold does the same."""
+    """A later coordinator recovers the group and asks its members; the repetition does the same."""
     story = Told()
     story.take(config(FOUR), join("W1"), join("W2"))
     story.group, story.epoch = Group.recover(story.group.snapshot()), 7
@@ -234,9 +234,9 @@ def test_a_lost_checkpoint_is_followed() -> None:
     story.take(report("W1", 1, "0_0", "0_1"))
     story.take(report("W2", 1, "0_2", "0_3"))
     story.take(leave("W2"))
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""] * 5
-    assert list(fold.missing()) == []
+    assert list(repetition.missing()) == []
 
 
 def test_a_lost_checkpoint_of_an_empty_group() -> None:
@@ -248,13 +248,13 @@ def test_a_lost_checkpoint_of_an_empty_group() -> None:
     story.take(join("W1"))
     assert story.group.recovery.asked == frozenset({0})
     story.take(report("W1", 1, epoch=0))
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""] * 4
-    assert (fold.whole, list(fold.missing())) == (True, [])
+    assert (repetition.whole, list(repetition.missing())) == (True, [])
 
 
 def test_a_group_first_seen_after_a_lost_checkpoint() -> None:
-    """An unknown group that asks its members after a lost checkpoint folds to equal records."""
+    """An unknown group that asks its members after a lost checkpoint repeats to equal records."""
     story = Told()
     story.group, story.epoch = Group.new(STORY, unverified=True), 7
     story.take(config(FOUR))
@@ -264,13 +264,13 @@ def test_a_group_first_seen_after_a_lost_checkpoint() -> None:
     story.now_ms += 20_000
     story.take(tick())
     assert story.group.owned.holder.tolist() == [0, 1, 1, 0]
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""] * len(steps)
-    assert (fold.whole, list(fold.missing())) == (True, [])
+    assert (repetition.whole, list(repetition.missing())) == (True, [])
 
 
 def test_a_batch_that_was_tried_twice() -> None:
-    """A batch that two coordinators processed is folded twice from the same state."""
+    """A batch that two coordinators processed is repeated twice from the same state."""
     story = Told()
     story.take(config(FOUR), join("W1"))
     before, offset, now_ms = story.group, story.offset, story.now_ms
@@ -280,7 +280,7 @@ def test_a_batch_that_was_tried_twice() -> None:
     story.take(join("W2"))
     events = [i for i in story.tape.items if i.topic == topic_name(TopicKind.MEMBERSHIP)]
     story.tape.items.remove(events[count])  # the join was written once
-    _, steps = story.tape.fold(STORY)
+    _, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == ["", "", ""]
     assert [step.group.coordinator_epoch for step in steps] == [1, 1, 2]
 
@@ -300,11 +300,11 @@ def test_a_group_that_was_deleted(lost: bool) -> None:
         story.take(report("W3", 0, epoch=0, incarnation=3, coordinator_epoch=7))
         story.now_ms += 20_000
         story.take(tick())
-    fold, steps = story.tape.fold(STORY)
+    repetition, steps = story.tape.repetition(STORY)
     assert [step.difference for step in steps] == [""] * len(steps)
     # Lost: one more for a batch that may be lost, and one for each event that was read since.
     assert steps[-1].group.generation == (2 + 1 + 4 if lost else 2)
-    assert list(fold.missing()) == []
+    assert list(repetition.missing()) == []
 
 
 def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from muster.streams.observability.group_gauges import PEAKS, SUMS, GroupsCollector
-from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ OF_PROMETHEUS = {"job", "instance", "le"}
 def registry() -> CollectorRegistry:
     """A registry with all metrics of the coordinator's port."""
     metrics = Metrics()
-    metrics.registry.register(GroupsCollector(Fold(metrics, {}, 1), lambda: 0))
+    metrics.registry.register(GroupsCollector(GroupStats(metrics, {}, 1), lambda: 0))
     return metrics.registry
 
 

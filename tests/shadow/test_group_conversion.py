@@ -16,7 +16,7 @@ from muster.kafka.groups import (
     StreamsClient,
     StreamsUnit,
 )
-from muster.shadow.group_conversion import as_group
+from muster.shadow.group_conversion import to_snapshot
 from muster.shadow.group_reader import ShadowedGroup, without_governor
 from muster.shadow.placement_figures import figures_of, present
 from muster.shadow.rebalance_moves import RebalanceTracker
@@ -52,7 +52,7 @@ def consumers(*members: Member, partitions: int = 6, racks: bool = False) -> Sha
 def test_an_uneven_group():
     """W1 has four of six partitions: the figures say so, and muster moves one for balance."""
     shadowed = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
-    group = as_group(shadowed)
+    group = to_snapshot(shadowed)
     now = figures_of(shadowed, group, present(group))
     assert now.balance == {"tasks": 1.33, "bytes": 1.2, "records": 1.2, "lag": 1.2}
     assert (now.cross_rack, now.unowned) == (None, 0)
@@ -65,7 +65,7 @@ def test_an_uneven_group():
 def test_weighed_by_records():
     """Three partitions each, but W1's carry four times as much: muster moves for the weight."""
     shadowed = consumers(consumer("W1", 3, 4, 5), consumer("W2", 0, 1, 2))
-    group = as_group(shadowed, measure=Measure.RECORDS)
+    group = to_snapshot(shadowed, measure=Measure.RECORDS)
     assert group.tasks[0].weights == (0, 1, 2, 3, 4, 5)
     plan = planned(group)
     placement = {name: held["active"] for name, held in plan["members"].items()}
@@ -74,7 +74,7 @@ def test_weighed_by_records():
     assert (now.balance["tasks"], now.balance["records"]) == (1.0, 1.6)
     assert after.balance["records"] < 1.3
     with pytest.raises(BadInput, match="--weight lag: unknown for group 'shop'"):
-        as_group(ShadowedGroup(shadowed.description, shadowed.topics, {}), measure=Measure.LAG)
+        to_snapshot(ShadowedGroup(shadowed.description, shadowed.topics, {}), measure=Measure.LAG)
 
 
 def test_racks():
@@ -82,7 +82,7 @@ def test_racks():
     shadowed = consumers(
         consumer("W1", 0, 1, 2, rack="r1"), consumer("W2", 3, 4, 5, rack="r2"), racks=True
     )
-    group = as_group(shadowed)
+    group = to_snapshot(shadowed)
     assert figures_of(shadowed, group, present(group)).cross_rack == 2
     plan = planned(group)
     assert {name: held["active"] for name, held in plan["members"].items()} == {
@@ -94,7 +94,7 @@ def test_racks():
 def test_what_if_a_member_goes():
     """The same what-if as muster plan's."""
     shadowed = consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4, 5))
-    plan = planned(as_group(shadowed), remove=["W2"])
+    plan = planned(to_snapshot(shadowed), remove=["W2"])
     assert len(plan["members"]["W1"]["active"]) == 6
 
 
@@ -115,7 +115,7 @@ def test_a_streams_application():
         Description("app", Kind.STREAMS, "Stable", "", 4, members, units),
         {"orders": Topic("orders", "id", ((), ()), (None, None))},
     )
-    group = as_group(shadowed)
+    group = to_snapshot(shadowed)
     assert [(u.name, u.partitions, u.stateful) for u in group.tasks] == [("0", 2, True)]
     assert present(group) == {"A": ["0_0"], "B": ["0_1"]}
     assert group.standby.tolist() == [[1, 0]]
@@ -138,13 +138,13 @@ def test_a_connect_cluster():
     shadowed = ShadowedGroup(
         Description("connect", Kind.CONNECT, "Stable", "sessioned", None, members)
     )
-    group = as_group(shadowed)
+    group = to_snapshot(shadowed)
     assert [(unit.name, unit.tasks) for unit in group.tasks] == [("files", 3)]
     assert present(group) == {
         "a:8083": ["files", "files-0", "files-1"],
         "b:8083": ["files-2"],
     }
-    more = as_group(ShadowedGroup(shadowed.description, connectors={"files": 4, "clicks": 1}))
+    more = to_snapshot(ShadowedGroup(shadowed.description, connectors={"files": 4, "clicks": 1}))
     assert [(unit.name, unit.tasks) for unit in more.tasks] == [("clicks", 1), ("files", 4)]
 
 
@@ -164,10 +164,10 @@ def test_a_governed_group():
 def test_a_watched_rebalance():
     """The first look is no event; then owners that changed, and who came and went."""
     watched = RebalanceTracker()
-    assert watched.take(as_group(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))) is None
-    again = as_group(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))
+    assert watched.take(to_snapshot(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))) is None
+    again = to_snapshot(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))
     assert watched.take(again) is None
-    event = watched.take(as_group(consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4))))
+    event = watched.take(to_snapshot(consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4))))
     assert event is not None
     assert (event["joined"], event["left"], event["unowned"]) == (["W2"], [], 1)
     assert event["moved"] == [
@@ -179,7 +179,7 @@ def test_a_watched_rebalance():
 def test_what_is_printed():
     """The table has figures before and after; the object has the same."""
     shadowed = consumers(consumer("W1", 0, 1, 2, 3), consumer("W2", 4, 5))
-    group = as_group(shadowed)
+    group = to_snapshot(shadowed)
     plan = planned(group)
     placement = {name: held["active"] for name, held in plan["members"].items()}
     now, after = figures_of(shadowed, group, present(group)), figures_of(shadowed, group, placement)

@@ -18,7 +18,7 @@ from muster.assignor.api import (
 )
 from muster.assignor.model import Assignor
 from muster.documents.scenario import parse_scenario
-from muster.simulation.scenario_player import BEGINNING_MS, World
+from muster.simulation.scenario_player import BEGINNING_MS, SimulatedGroup
 
 NAME = "mine:Wishing"
 SIZE = 4
@@ -50,12 +50,12 @@ class Wishing(TaskAssignor):
         return TaskAssignment.of(assignments.values())
 
 
-def lived(plugin: Wishing, *events: dict[str, object], ack_ms: int = 1) -> World:
+def lived(plugin: Wishing, *events: dict[str, object], ack_ms: int = 1) -> SimulatedGroup:
     """Simulate 900 s: W1 and W2 join, then these events."""
     tasks = [{"subtopology": "0", "partitions": SIZE}]
     joins = [{"at_ms": 0, "join": {"id": name}} for name in ("W1", "W2")]
     assignor: Assignor = Adapted(NAME, plugin)
-    world = World(lookup=lambda name: assignor)
+    world = SimulatedGroup(lookup=lambda name: assignor)
     world.play(
         parse_scenario(
             {

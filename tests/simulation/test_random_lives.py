@@ -28,7 +28,7 @@ from muster.documents.scenario import parse_scenario
 from muster.protocol.ids import Role
 from muster.simulation.lives import random_scenario
 from muster.simulation.promises import Promises
-from muster.simulation.scenario_player import World
+from muster.simulation.scenario_player import SimulatedGroup
 
 LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
 SEED = int(os.environ.get("MUSTER_LIVES_SEED", "1000000"))
@@ -87,7 +87,7 @@ def test_two_that_join_three_get_their_tasks() -> None:
     events += [{"at_ms": 60_000, "join": {"id": f"W{n}"}} for n in (4, 5)]
     raw = scenario(events, **{"num.standby.replicas": 1})
     assert lives.checked(raw).broken == ()
-    world = World()
+    world = SimulatedGroup()
     world.play(parse_scenario(raw))
     assert world.timeline.changed_ms == 60_000
     counts = [len(held["active"]) for held in last(world).values()]
@@ -111,7 +111,7 @@ def test_a_task_on_its_way_to_a_cold_member_starts_where_a_copy_has_caught_up() 
     raw["group"]["tasks"] = tasks
     raw["until_ms"] = 6_216_500
     assert lives.checked(raw).broken == ()
-    world = World()
+    world = SimulatedGroup()
     world.play(parse_scenario(raw))
     early = [entry for entry in world.timeline.entries if entry.at_ms < 216_500]
     moves = [move for entry in early for move in entry.moves if move.role is Role.ACTIVE]
@@ -127,7 +127,7 @@ def scenario(events: list[dict[str, Any]], **config: object) -> dict[str, Any]:
     return {"group": group, "events": events, "until_ms": until_ms}
 
 
-def last(world: World) -> dict[str, dict[str, list[str]]]:
+def last(world: SimulatedGroup) -> dict[str, dict[str, list[str]]]:
     """Member → role → what it holds at the end."""
     members = world.timeline.entries[-1].members
     return {
@@ -256,7 +256,7 @@ def test_members_come_back_with_their_disks() -> None:
     ]
     raw = scenario(events, **{"acceptable.recovery.lag": 200_000})
     promises = Promises()
-    world = World(promises=promises)
+    world = SimulatedGroup(promises=promises)
     world.play(parse_scenario(raw))
     joins = [e for batch in world.log for e in batch if type(e).__name__ == "Join"]
     assert {offsets for _, offsets in joins[-1].lags} == {100_000}

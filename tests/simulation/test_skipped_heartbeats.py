@@ -9,7 +9,7 @@ import pytest
 from muster.cli.simulate import as_json
 from muster.documents.scenario import parse_scenario
 from muster.simulation import scenario_player as worlds
-from muster.simulation.scenario_player import World
+from muster.simulation.scenario_player import SimulatedGroup
 
 HOUR_MS = 3_600_000
 
@@ -68,7 +68,7 @@ LIVES: dict[str, dict[str, Any]] = {
 def test_a_life_is_the_same_beat_by_beat(life: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without skipping the results are equal, with far fewer batches if skipped."""
     scenario = parse_scenario(LIVES[life])
-    short, long = World(), World()
+    short, long = SimulatedGroup(), SimulatedGroup()
     short.play(scenario)
     monkeypatch.setattr(worlds, "quiet_until", lambda *_: None)
     long.play(scenario)
@@ -82,7 +82,7 @@ def test_a_year_is_played_in_few_batches() -> None:
     group = {"assignor": "cooperative", "tasks": [{"connector": "c", "tasks": 9}]}
     batches = []
     for until_ms in (HOUR_MS, 365 * 24 * HOUR_MS):
-        world = World()
+        world = SimulatedGroup()
         world.play(parse_scenario({"group": group, "events": events, "until_ms": until_ms}))
         assert world.timeline.settled
         batches.append(len(world.log))

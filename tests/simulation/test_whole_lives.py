@@ -15,7 +15,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, Unit
 from muster.simulation.scenario import Configured, Crashes, Joins, Leaves, Scenario, ScenarioEvent
-from muster.simulation.scenario_player import GROUP, World
+from muster.simulation.scenario_player import GROUP, SimulatedGroup
 
 Owners = dict[str, str]
 TASKS = Subtopology("0", 60, stateful=True)
@@ -40,7 +40,7 @@ def played(
     group = Configured(
         assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks or (TASKS,)
     )
-    world = World()
+    world = SimulatedGroup()
     world.play(Scenario(group=group, events=tuple(events), until_ms=until_ms))
     assert world.timeline.settled
     entries = world.timeline.entries

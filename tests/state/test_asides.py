@@ -16,7 +16,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, GroupConfig, Origin
 from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, Rejected
 from muster.protocol.tasks import Subtopology
-from muster.replay.repeat_and_compare import Fold, Published, Recording
+from muster.replay.repeat_and_compare import Published, Recording, Repetition
 from muster.state import invariants, placement
 from muster.state.assignor_outcome import Outcome, Question
 from muster.state.group import Group
@@ -199,6 +199,6 @@ def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
     assert group.generation == group.target.generation
     if len(group.roster):
         assert (group.target.active != -1).all()
-    steps = list(Fold(Recording(GROUP, list(story.events), story.published)).steps())
+    steps = list(Repetition(Recording(GROUP, list(story.events), story.published)).steps())
     assert [step.difference for step in steps if step.difference] == []
     assert not any(step.began for step in steps)

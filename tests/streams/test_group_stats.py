@@ -12,7 +12,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.tasks import Subtopology
 from muster.streams.observability.group_gauges import GroupsCollector
-from muster.streams.observability.group_stats import Fold, Generation
+from muster.streams.observability.group_stats import Generation, GroupStats
 from muster.streams.observability.metrics import Metrics
 
 P = "muster"
@@ -25,7 +25,7 @@ class Watched:
 
     def __init__(self, groups_max: int = 10) -> None:
         self.metrics = Metrics()
-        self.fold = Fold(self.metrics, {P: EPOCH}, groups_max)
+        self.fold = GroupStats(self.metrics, {P: EPOCH}, groups_max)
         self.metrics.registry.register(GroupsCollector(self.fold, lambda: 20_000))
 
     def see(

@@ -9,7 +9,7 @@ from muster.kafka.settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import Rejected
-from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Ends, Observer
@@ -37,7 +37,7 @@ def observer_of(metrics: Metrics) -> Hesitant:
         {"muster.groups": 1},
         ["muster"],
         metrics=metrics,
-        fold=Fold(metrics, {"muster": 1}, 10),
+        fold=GroupStats(metrics, {"muster": 1}, 10),
         health=Health(60, lambda: True),
         read=lambda: None,
         on_late=lambda *_: None,

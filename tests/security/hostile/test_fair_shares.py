@@ -19,7 +19,7 @@ from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.deadlines import step_of
 from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
-from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.metrics import Metrics
 
@@ -63,7 +63,7 @@ def test_short_intervals_beside_a_long_session_are_no_reason_to_tick() -> None:
 def test_groups_with_tasks_have_labels_first() -> None:
     """With two labels, a group with tasks takes the label of a group without tasks."""
     metrics = Metrics()
-    fold = Fold(metrics, {"muster": 3}, 2)
+    fold = GroupStats(metrics, {"muster": 3}, 2)
     empty = np.empty(0, dtype=np.int32)
     bare = replace(
         orders(),

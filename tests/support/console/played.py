@@ -17,7 +17,7 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Event
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot
-from muster.simulation.scenario_player import BEGINNING_MS, World
+from muster.simulation.scenario_player import BEGINNING_MS, SimulatedGroup
 from muster.state.machine import Step
 
 PREFIX = "muster"
@@ -25,7 +25,7 @@ Publish = Callable[[GroupSnapshot, int, bytes], None]
 
 
 @dataclass(slots=True)
-class PublishingWorld(World):
+class PublishingWorld(SimulatedGroup):
     """A simulated world that hands over every snapshot with its time and its bytes."""
 
     publish: Publish = lambda record, at_ms, value: None
@@ -33,7 +33,7 @@ class PublishingWorld(World):
     shift_ms: int = 0
 
     def _advance(self, batch: list[Event]) -> Step:
-        step = World._advance(self, batch)
+        step = SimulatedGroup._advance(self, batch)
         for record in step.records:
             if isinstance(record, GroupSnapshot):
                 named = shifted(replace(record, group=GroupId(self.name)), self.shift_ms)
