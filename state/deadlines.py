@@ -1,4 +1,4 @@
-"""Every deadline of a group, and the wake-up that follows from them.
+"""Every deadline of a group, and what happens when it has passed.
 
 =====================  =============  ============================================================
 deadline               clock          what happens when it has passed
@@ -14,8 +14,7 @@ scale-down             group clock    placements leave a draining member out, le
 =====================  =============  ============================================================
 
 A deadline passes only when a record with a later time is read, so every record before it has been
-absorbed. While a group has members, its wake-up is at most one step (`step_of`) after its newest
-record, because the session clock counts no more than a step between two records.
+absorbed. `wake_ups.py` says when a group needs a record that only moves its clocks.
 
 The time of a demand starts with a *proof* that the member could have read it, because a coordinator
 that is behind reads records older than its own demands. Each wake-up has a mark: all records that
@@ -25,33 +24,22 @@ record behind that tick in the log is younger than the demands before the mark.
 
 from __future__ import annotations
 
-import numpy as np
-
-from muster.protocol.events import Mark, Tick
-from muster.protocol.expected_heartbeats import Agreement, checksum
-from muster.protocol.records import MemberState, Record, WakeUp
+from muster.protocol.events import Tick
+from muster.protocol.records import MemberState
 from muster.protocol.settings import Settings
 from muster.state import causes, deafness, fencing, membership, recovery, start_delay
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
 from muster.state.liveness import (
-    AGREED,
-    APART,
     DEAF,
     FENCED,
     MUTE,
-    NEVER,
-    OFFERED,
     REFUSED,
     UNREAD,
 )
 
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
-QUIET_MS = 600_000
-"""The longest time without a tick in a group whose members all write the expected heartbeats."""
-LONG_AGO = 0
-"""A wake-up time that has passed, so that another one is published."""
 
 
 def step_ms(draft: Draft) -> int:
@@ -103,12 +91,12 @@ def prove(draft: Draft, tick: Tick) -> None:
     recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.publishes_again = True
-        renew_wake_up(draft)
+        draft.sessions.renew_wake_up()
         return
     if tick.published == draft.sessions.published_mark and draft.sessions.is_apart:
         # The clock may write this tick a little early. Without a new wake-up, the old one would
         # stay in force and bring a second tick.
-        renew_wake_up(draft)
+        draft.sessions.renew_wake_up()
     # The demands of this batch are not published yet.
     counted_before = min(tick.published.taken, draft.group.sessions.taken)
     for slot in draft.sessions.demands_without_deadline(counted_before):
@@ -119,12 +107,6 @@ def prove(draft: Draft, tick: Tick) -> None:
         elif draft.sessions.flags[slot] & UNREAD:
             patience_ms = max(patience_ms, int(draft.sessions.timeout_ms[slot]))
         draft.sessions.set_response_deadline(slot, patience_ms, step_ms(draft))
-
-
-def renew_wake_up(draft: Draft) -> None:
-    """Publish another wake-up after this batch."""
-    draft.sessions.wake_ms = LONG_AGO
-    draft.sessions.agreement = None
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -212,123 +194,3 @@ def next_ms(draft: Draft) -> int | None:
         until_ms = draft.recovery.unverified_until_ms
         deadlines_ms += [] if until_ms is None or until_ms == UNPROVED else [until_ms]
     return min(deadlines_ms, default=None)
-
-
-def wake_ms(draft: Draft) -> int | None:
-    """The latest time for the group's next tick; None = it needs none."""
-    if not draft.roster:
-        return None
-    wake_times_ms = [_session_wake_ms(draft)]
-    group_clock_ms = next_ms(draft)
-    if group_clock_ms is not None:
-        wake_times_ms.append(max(group_clock_ms, draft.sessions.clock_ms))
-    return min(wake_times_ms)
-
-
-def _session_wake_ms(draft: Draft) -> int:
-    """The latest time for the tick that moves the session clock."""
-    sessions = draft.sessions
-    sessions.reset_earliest()
-    wake_up_ms = NEVER
-    if sessions.earliest_ms < NEVER:
-        wake_up_ms = sessions.covered_ms + sessions.earliest_ms - sessions.session_ms
-    if not sessions.is_apart:
-        return min(wake_up_ms, sessions.clock_ms + step_ms(draft))
-    wake_up_ms = min(wake_up_ms, _digests_wake_ms(draft))
-    # Covers may be behind, or no clock may hear the heartbeats: further ticks are not urgent then.
-    return (
-        wake_up_ms
-        if wake_up_ms > sessions.clock_ms
-        else sessions.clock_ms + step_of(draft.settings)
-    )
-
-
-def _digests_wake_ms(draft: Draft) -> int:
-    """When the heartbeats that members write apart must be looked at again.
-
-    While all is well, after almost half of the session timeout. A member whose expected digest
-    has changed, or whose digest has just become wrong, is looked at after one heartbeat interval;
-    at the second wrong one in a row the coordinator publishes its record again.
-    """
-    sessions, settings = draft.sessions, draft.settings
-    audible = (sessions.flags & (APART | MUTE)) == APART
-    agreed = (sessions.flags & AGREED) != 0
-    if (audible & ~agreed & (sessions.misses < 2)).any():
-        return sessions.clock_ms + settings.heartbeat_interval_ms
-    is_quiet = bool(agreed[audible].all()) and not sessions.response_due.any()
-    longest_ms = step_ms(draft) * 9 // 10
-    return sessions.covered_ms + (longest_ms if is_quiet else min(step_of(settings), longest_ms))
-
-
-def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
-    """A new `WakeUp` if the published one has passed, is too late, or has too old a mark."""
-    sessions = draft.sessions
-    published_ms = sessions.wake_ms
-    new_mark = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
-    mark_suffices = new_mark == sessions.published_mark or not _would_prove(draft, new_mark)
-    if sessions.agreement is not None:
-        time_suffices = _may_go_on_waiting(draft, wanted_ms)
-    elif published_ms is None or wanted_ms is None:
-        time_suffices = wanted_ms == published_ms
-    else:
-        time_suffices = wanted_ms == published_ms or sessions.clock_ms < published_ms <= wanted_ms
-    if mark_suffices and time_suffices:
-        return []
-    is_listened_to = sessions.is_listened_to(draft.settings.session_timeout_ms)
-    agreement = _agreement(draft, wanted_ms) if is_listened_to else None
-    sessions.wake_ms = wanted_ms
-    sessions.agreement = agreement
-    sessions.published_mark = new_mark
-    mark_of_wake_up = None if wanted_ms is None else new_mark
-    apart = wanted_ms is not None and sessions.is_apart
-    return [
-        WakeUp(
-            group=draft.id,
-            at_ms=wanted_ms,
-            published=mark_of_wake_up,
-            apart=apart,
-            agreement=agreement,
-        )
-    ]
-
-
-def _agreement(draft: Draft, wanted_ms: int | None) -> Agreement | None:
-    """The heartbeats with which the group needs no tick at `wanted_ms`; None = it needs one.
-
-    Only where each member heartbeats apart, its newest heartbeat was right, and the coordinator
-    waits for none of them.
-    """
-    sessions, roster = draft.sessions, draft.roster
-    flags = sessions.flags[sessions.timeout_ms > 0]
-    if wanted_ms is None or not roster or (flags != np.uint16(APART | OFFERED | AGREED)).any():
-        return None
-    if sessions.response_due.any():
-        return None
-    other_ms = next_ms(draft)
-    until_ms = min(sessions.clock_ms + QUIET_MS, NEVER if other_ms is None else other_ms)
-    if until_ms <= wanted_ms:
-        return None
-    slots = [*roster.slots]
-    members = [draft.member(slot).id for slot in slots]
-    expected = checksum(members, sessions.digest[slots])
-    return Agreement(until_ms, step_of(draft.settings), len(members), expected)
-
-
-def _may_go_on_waiting(draft: Draft, wanted_ms: int | None) -> bool:
-    """Whether the published agreement is still true."""
-    published, agreement = draft.sessions.agreement, _agreement(draft, wanted_ms)
-    return (
-        published is not None
-        and agreement is not None
-        and published[1:] == agreement[1:]
-        and draft.sessions.clock_ms < published.until_ms <= agreement.until_ms
-    )
-
-
-def _would_prove(draft: Draft, new_mark: Mark) -> bool:
-    """Whether this mark would start a member's time that the published mark does not start."""
-    published = draft.sessions.published_mark
-    unstarted_slots = set(draft.sessions.demands_without_deadline(new_mark.taken))
-    if published.coordinator_epoch == new_mark.coordinator_epoch:
-        unstarted_slots -= set(draft.sessions.demands_without_deadline(published.taken))
-    return bool(unstarted_slots)

@@ -29,7 +29,7 @@ def absorb_cover(draft: Draft, tick: Tick) -> None:
     """Absorb the heartbeats in a tick, and move the session clock by the time its cover spans."""
     if tick.cover is None:
         if draft.sessions.agreement is not None:
-            deadlines.renew_wake_up(draft)  # a clock that reads no heartbeats wrote the tick
+            draft.sessions.renew_wake_up()  # a clock that reads no heartbeats wrote the tick
         return
     sessions, cover = draft.sessions, tick.cover
     sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)

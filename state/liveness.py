@@ -34,6 +34,8 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
 from muster.protocol.expected_heartbeats import Agreement
 
+LONG_AGO = 0
+"""A wake-up time that has passed, so that another one is published."""
 NEVER = np.iinfo(np.int64).max
 MUTE = 1
 """Flag: the member's heartbeats do not count, because it is away or was fenced."""
@@ -332,6 +334,10 @@ class Liveness:
     def demands_without_deadline(self, taken: int) -> list[int]:
         """Slots with a demand whose time has not started, made when `taken` was at most this."""
         return np.flatnonzero((self.response_due < 0) & (self.response_due >= -taken)).tolist()
+
+    def renew_wake_up(self) -> None:
+        """Let the group publish another wake-up after this batch."""
+        self.wake_ms, self.agreement = LONG_AGO, None
 
     def beat(
         self,

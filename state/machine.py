@@ -52,6 +52,7 @@ from muster.state import (
     reports,
     start_delay,
     superseded,
+    wake_ups,
 )
 from muster.state.assignor_outcome import Aside
 from muster.state.draft import Draft, Lookup
@@ -107,14 +108,14 @@ def advance(
     if draft.asks_members:
         recovery.begin(draft)
     elif not fresh:
-        return Step(group, (), deadlines.wake_ms(draft), changed=False)
+        return Step(group, (), wake_ups.wake_ms(draft), changed=False)
     completed_snapshot = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
-    wake_at_ms = deadlines.wake_ms(draft)
+    wake_at_ms = wake_ups.wake_ms(draft)
     fencing.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
-    wake_up_records = deadlines.publish(draft, wake_at_ms)
+    wake_up_records = wake_ups.publish(draft, wake_at_ms)
     changed = draft.changed
     next_group = draft.finished(changed=changed)
     dictionary = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None

@@ -22,6 +22,7 @@ from muster.state import (
     membership,
     placement,
     reconcile,
+    wake_ups,
 )
 from muster.state.group import Group
 from muster.worker import holdings as held
@@ -139,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "a group with members asks to be woken",
-        deadlines.wake_ms,
+        wake_ups.wake_ms,
         "return min(wake_times_ms)",
         "return None",
         ALONE,

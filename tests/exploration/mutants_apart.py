@@ -11,7 +11,7 @@ from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 from exploration.world import System
 
-from muster.state import deadlines, heartbeats, liveness
+from muster.state import heartbeats, liveness, wake_ups
 from muster.streams.heartbeat_covers import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
@@ -63,7 +63,7 @@ APART = (
     ),
     Mutant(
         "a group whose members heartbeat apart asks for covers",
-        deadlines.publish,
+        wake_ups.publish,
         "apart = wanted_ms is not None and sessions.is_apart",
         "apart = False",
         ALONE,

@@ -15,9 +15,9 @@ from muster.protocol.events import Event, Tick
 from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.protocol.records import MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
-from muster.state.deadlines import QUIET_MS
 from muster.state.liveness import Liveness
 from muster.state.machine import Step
+from muster.state.wake_ups import QUIET_MS
 
 START = 1_000_000
 SECOND = 1_000
