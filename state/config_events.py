@@ -21,7 +21,7 @@ from muster.protocol.topics import TopicKind
 from muster.state import discovery, drains, reports
 from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.liveness import ASKED
+from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -118,10 +118,8 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
             draft.causes.add(f"{count_of(number, 'task')} {what}")
     if not added and not removed and not explained:
         draft.causes.add("tasks declared anew")
-    orphans = {
-        *draft.owned.orphans,
-        *_orphaned(draft, np.flatnonzero(new_index == NO_MEMBER).astype(np.int32)),
-    }
+    new_orphans = _orphaned(draft, np.flatnonzero(new_index == NO_MEMBER).astype(np.int32))
+    orphans = {*draft.owned.orphans, *new_orphans}
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
     draft.target.asked_ms = None  # a placement of the tasks before is of no use
@@ -132,13 +130,30 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
     draft.owned.orphans = tuple(sorted(orphans - returned.keys()))
     _reclaim(draft, sorted(returned.items()))
     draft.answer |= {o.slot for o in draft.owned.orphans}
+    _demand_more(draft, sorted({o.slot for o in new_orphans if not o.notified}))
     owes_release = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.roster.by_slot[slot]  # None: the member left in this batch
         is_unrevoked = member is not None and member.state is MemberState.UNREVOKED
-        if is_unrevoked and not owes_release[slot]:
+        is_fenced = bool(draft.sessions.flags[slot] & FENCED)  # it stays one until it is removed
+        if is_unrevoked and not is_fenced and not owes_release[slot]:
             reports.owes_nothing(draft, slot)
+
+
+def _demand_more(draft: Draft, slots: list[int]) -> None:
+    """Restart the time of members that still release other tasks and must now release these, too.
+
+    A member may have released the others already; it has not read yet that it must release more.
+    """
+    for slot in slots:
+        member = draft.roster.by_slot[slot]
+        if member is None or member.state is not MemberState.UNREVOKED:
+            continue  # its next step demands the release
+        if not draft.sessions.flags[slot] & FENCED:
+            patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+            draft.update(slot, deadline_ms=draft.sessions.session_ms + patience_ms)
+            draft.sessions.demand(slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:

@@ -151,6 +151,7 @@ def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:
         7_021_220,  # a third coordinator gave out lower tokens than the second one
         7_033_323,  # a dead member with the default session is fenced, and removed a session later
         7_042_562,  # the last that heartbeat apart left: a new session was as old as the outage
+        8_002_067,  # a config gave a fenced member back what it owed: it was not removed in time
         7_036_064,  # a static member was fenced while it was away, and returned: it owed nothing
     ],
 )

@@ -11,7 +11,8 @@ from support.state.story import Story, beat, config, join, leave, report, since,
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding
-from muster.protocol.events import Mark, Tick
+from muster.protocol.events import Mark, Refused, Tick
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberState, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state.deadlines import step_of
@@ -40,6 +41,13 @@ def beats(story: Story, first_ms: int, end_ms: int, *more: Tick) -> dict[str, st
     return records
 
 
+def lives_alone(story: Story, first_ms: int, end_ms: int) -> None:
+    """Every 2 s W2 says that it has what its newest record gave it; W1 says nothing."""
+    for ms in range(first_ms, end_ms, 2_000):
+        member = story.group.roster.by_slot[1]
+        story.at(ms).take(beat("W2", story.group.sessions.digest[1], epoch=member.epoch), tick())
+
+
 def test_too_slow_a_release_fences() -> None:
     """The time runs from the first tick behind the demand; a session later the tasks are free."""
     story = owing()
@@ -58,6 +66,36 @@ def test_too_slow_a_release_fences() -> None:
     story.at(62_999).take(tick())
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     assert story.at(63_000).records(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
+
+
+def test_a_member_that_must_release_more_has_its_full_time_for_that() -> None:
+    """W1 releases the two tasks it was asked for; meanwhile a config has removed the others."""
+    story = owing()
+    lives_alone(story, 2_000, 10_000)
+    released = report("W1", story.group.roster.by_slot[0].revision, "0_0", "0_1")
+    story.at(10_000).take(config(Subtopology("1", 1), rebalance_timeout_ms=REBALANCE_MS), released)
+    lives_alone(story, 12_000, 20_000)
+    assert "fenced" not in story.group.cause
+    lives_alone(story, 20_000, 26_000)
+    assert "W1 fenced" in story.group.cause
+
+
+def test_a_fenced_member_is_removed_although_a_config_gives_back_what_it_owed() -> None:
+    """In one batch W1 is fenced while it owes removed tasks, which come back. W1 never does."""
+    story = owing()
+    refused = Refused(group=GroupId("g"), member=MemberId("W1"))
+    beats_of_others = [since(ms, beat("W2", 0, epoch=2)) for ms in range(2_000, 48_000, 2_000)]
+    story.at(1_000).take(
+        since(1_000, config(rebalance_timeout_ms=REBALANCE_MS)),
+        since(1_000, report("W1", story.group.roster.by_slot[0].revision, "0_0", "0_1")),
+        since(1_000, refused),
+        *beats_of_others,
+        since(48_000, config(FOUR, rebalance_timeout_ms=REBALANCE_MS)),
+    )
+    assert "W1 fenced" in story.group.cause
+    lives_alone(story, 50_000, 110_000)
+    assert [member.id for member in story.group.roster] == ["W2"]
+    assert story.group.owned.holder.tolist() == [1, 1, 1, 1]
 
 
 def test_a_coordinator_that_is_behind_fences_no_member() -> None:
