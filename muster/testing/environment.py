@@ -37,7 +37,9 @@ from muster.worker.lease import stop_ms
 SETTLE_S: Final = 900.0
 """How long `settle` waits, in simulated time: a session, a rebalance timeout and a probing interval
 of their default length, one after the other."""
-OWNED_S: Final = 120.0
+OWNED_S: Final = 180.0
+"""How long `assert_owned` waits: a rebalance timeout and then a session of their default length,
+after which the tasks of a worker that hangs are others', with time to spare."""
 EXPIRED_S: Final = 5.0
 """How long `expire` keeps a worker frozen after its session, so that others have its tasks."""
 LOOK_MS: Final = 100.0
@@ -260,9 +262,12 @@ class Environment:
         self._kafka.at(self._kafka.now + seconds * 1000, lambda: self._do_if_open(what))
 
     def calm(self) -> None:
-        """End every fault: each worker runs and reaches Kafka, and no member is drained."""
+        """End every fault: each worker runs and reaches Kafka, and no member is drained.
+
+        If Kafka is away, this waits until it is back: requests that are on their way to it arrive
+        then, and not before.
+        """
         self._log("* no more faults")
-        self._kafka.away_until = 0.0
         for name, worker in list(self.workers.items()):
             self.thaw(name)
             if worker.link.is_cut:
@@ -270,6 +275,8 @@ class Environment:
             self.drain(name, on=False)
             if worker.has_ended:
                 self.start(name)
+        if self._kafka.now < self._kafka.away_until:
+            self.advance((self._kafka.away_until - self._kafka.now) / 1000)
 
     # ----------------------------------------------------------------------------------- time
 

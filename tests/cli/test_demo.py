@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,12 @@ from support.suite.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 COMMAND = [sys.executable, "-m", "muster.cli.main", "demo", "--plain"]
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # it may end between two questions
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 class Demo:
@@ -51,7 +58,7 @@ class Demo:
 
     def alive(self) -> list[psutil.Process]:
         """Processes that the demo started and that still run."""
-        return [p for p in self.seen.values() if p.is_running() and p.status() != "zombie"]
+        return [process for process in self.seen.values() if _runs(process)]
 
     def leavings(self) -> list[str]:
         """Files that the demo left in the temporary folder, except the JVM's performance data."""

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -126,11 +127,13 @@ def frozen(job: Job) -> Iterator[Callable[[], None]]:
         driver = psutil.Process(job.pid)
         family.extend([driver, *driver.children(recursive=True)])
         for each in family:
-            each.send_signal(signal.SIGSTOP)
+            with suppress(psutil.NoSuchProcess):  # a Python worker that has ended
+                each.send_signal(signal.SIGSTOP)
 
     yield freeze
     for each in family:
-        each.send_signal(signal.SIGCONT)
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(signal.SIGCONT)
 
 
 def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_doctor_finds_no_failure(
 
 def test_batches_leave_no_file_open(life: Page, job: Job) -> None:
     """The JVM has as many open files and sockets after 40 more batches as before."""
-    (jvm,) = (p for p in psutil.Process(job.pid).children(recursive=True) if p.name() == "java")
+    (jvm,) = (p for p in psutil.Process(job.pid).children(recursive=True) if _is_driver(p))
 
     def batch() -> None:
         """One more batch: a config of a group of its own makes it."""

@@ -59,3 +59,18 @@ def test_a_failing_script_is_shrunk_to_a_story() -> None:
     script = find(faults(kinds=["freeze", "drain", "stop"]), _is_found, settings=quick)
     assert len(script.faults) == 1
     assert str(script).startswith("freeze W1 for ")
+
+
+def test_calm_waits_until_kafka_is_back() -> None:
+    """What a dead worker had sent into an outage arrives when Kafka is back, not long after."""
+    script = [
+        Fault("kill", worker="W1"),
+        Fault("kafka_away", lasts_s=31, pause_s=5),
+        Fault("kill", worker="W2"),
+    ]
+    with Environment(tasks={"orders": 3}, seed=0) as env:
+        env.worker("W1")
+        env.worker("W2")
+        env.play(script)
+        assert env.now >= 31
+        env.assert_owned(within=60)
