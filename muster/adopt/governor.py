@@ -27,6 +27,7 @@ from typing import Any, Final
 import kafka.errors as errors
 
 from muster.adopt import join_metadata, requests, sync_answers, target_choice
+from muster.adopt.declared_tasks import DeclaredTasks
 from muster.adopt.evicted_members import EvictedMembers, name_of
 from muster.adopt.free_tasks import Answer, answers
 from muster.adopt.join_metadata import KafkaMember, Kind
@@ -51,7 +52,6 @@ from muster.adopt.model import (
 )
 from muster.adopt.refusals import refusal
 from muster.adopt.sync_answers import ConnectLeader
-from muster.kafka.writer import Place
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Join
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
@@ -106,9 +106,7 @@ class Governor:
         self._clock = clock
         self._offers = join_metadata.offers(options.kind, options.protocols)
         self._sessions = MemberSessions(options.group, options.pins)
-        self._config = options.config
-        self._configured: Place | None = options.configured  # None = one is being written
-        self._units: AssignableUnits | None = None
+        self._tasks = DeclaredTasks(options)
         self._snapshot: GroupSnapshot | None = None
         self._member = ""
         self._generation = -1
@@ -118,7 +116,6 @@ class Governor:
         self._answers: dict[str, Answer] = {}
         self._decided_locally = False  # the answers under way were decided without the coordinator
         self._answered_units: tuple[Unit, ...] = ()
-        self._declared_ms = 0
         self._connect_leader: ConnectLeader | None = None
         self._asked = 0  # number of the newest request
         self._due_ms: int | None = None  # when the state's next action is due
@@ -177,9 +174,7 @@ class Governor:
             case GroupSnapshot():
                 self._on_snapshot(news, now)
             case Configured(place):
-                self._configured = place
-                if place is None:  # it is written again with the next news of the tasks
-                    self._declared_ms, self._config = now, replace(self._config, tasks=())
+                self._tasks.written(place, now)
             case MemberAssignment() | MemberGone():
                 self._send(self._sessions.read(news, now))
             case Acknowledged():
@@ -411,42 +406,19 @@ class Governor:
     # ------------------------------------------------------------------------- what is decided
 
     def _on_units(self, units: AssignableUnits, now: int) -> None:
-        self._units = units
+        self._tasks.found(units)
         self._declare(now)
         self._on_decision(now)
 
     def _declare(self, now: int) -> None:
         """Write the group's configuration if its tasks have changed."""
-        if self._units is None:
-            return
-        weights = self._options.weights
-        old = {unit.name: unit for unit in self._config.tasks}
-        units = tuple(
-            target_choice.weighed(unit, weights, old.get(unit.name)) for unit in self._units.units
-        )
-        if self._options.kind is Kind.CONSUMER:
-            # Keep only topics that a present member reads; without members, keep the last tasks.
-            subscribed = {topic for member in self._members for topic in member.topics or ()}
-            units = tuple(unit for unit in units if unit.name in subscribed)
-            if not subscribed:
-                return
-        if units != self._config.tasks:
-            self._config = replace(self._config, tasks=units)
-            self._declared_ms, self._configured = now, None
-            self._topics.configure(self._config)
+        config = self._tasks.declare(self._members, now)
+        if config is not None:
+            self._topics.configure(config)
 
     def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
         self._snapshot = snapshot
-        mine = self._configured
-        read = {(topic, number): offset for topic, number, offset in snapshot.through}
-        if mine is not None and read.get((mine.topic, mine.partition), -1) >= mine.offset:
-            # An operator may have changed it since; our next configuration must keep that change.
-            self._config = replace(
-                self._config,
-                assignor=snapshot.assignor,
-                settings=snapshot.settings,
-                tasks=snapshot.tasks,
-            )
+        self._tasks.read(snapshot)
         self._on_decision(now)
 
     def _on_decision(self, now: int) -> None:
@@ -469,11 +441,11 @@ class Governor:
         """
         if self._missing:
             return not self._still_missing(now)
-        is_new = self._answered_units != self._config.tasks and bool(self._members)
+        is_new = self._answered_units != self._tasks.config.tasks and bool(self._members)
         return (
             is_new
-            and self._knows_units()
-            and now - self._declared_ms > self._options.answer_timeout_ms
+            and self._tasks.are_known(self._members)
+            and now - self._tasks.declared_ms > self._options.answer_timeout_ms
         )
 
     def _differs(self, wanted: Mapping[str, Answer]) -> bool:
@@ -483,15 +455,12 @@ class Governor:
 
     def _target(self) -> dict[str, TaskSet] | None:
         is_connect = self._options.kind is Kind.CONNECT
-        if not self._knows_units():
+        if not self._tasks.are_known(self._members):
             return None
         holds = self._sessions.holds() if is_connect else None
-        return target_choice.target_of(self._snapshot, self._sessions.members, self._config, holds)
-
-    def _knows_units(self) -> bool:
-        """Whether the tasks are known; of Connect, up to the newest offset that a worker read."""
-        newest = max((member.config_offset for member in self._members), default=-1)
-        return self._units is not None and self._units.offset >= newest
+        return target_choice.target_of(
+            self._snapshot, self._sessions.members, self._tasks.config, holds
+        )
 
     def _decide(self, now: int) -> None:
         """Answer if the coordinator has decided."""
@@ -501,7 +470,7 @@ class Governor:
 
     def _answer(self, now: int) -> None:
         """Decide in the governor, because the coordinator took longer than the answer timeout."""
-        if not self._knows_units():  # every member keeps what it runs
+        if not self._tasks.are_known(self._members):  # every member keeps what it runs
             self._answer_with({m.name: m.owned for m in self._members}, now, locally=False)
             self._answered_units = ()
             return
@@ -509,7 +478,7 @@ class Governor:
         holds = self._sessions.holds()
         if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
             holds = {name: answer.assigned for name, answer in self._answers.items()}
-        target = target_choice.decided_here(self._snapshot, self._config, joins, holds)
+        target = target_choice.decided_here(self._snapshot, self._tasks.config, joins, holds)
         self._answer_with(target, now, locally=True)
 
     def _join_event(self, member: KafkaMember) -> Join:
@@ -519,7 +488,7 @@ class Governor:
 
     def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, locally: bool) -> None:
         self._answers, self._decided_locally = answers(self._members, target), locally
-        self._answered_units = self._config.tasks
+        self._answered_units = self._tasks.config.tasks
         self._send(self._sessions.cancel_revocations(self._answers, now))
         self._to(State.ANSWERING, None)
         self._sync(self._written())
@@ -529,8 +498,9 @@ class Governor:
         """Member id in Kafka → its encoded answer; our own included."""
         if self._options.kind is Kind.CONSUMER:
             return sync_answers.consumers(self._members, self._answers, self._member)
-        offset = self._units.offset if self._units is not None else -1
-        self._connect_leader = sync_answers.leader_of(self._members, self._connect_leader, offset)
+        self._connect_leader = sync_answers.leader_of(
+            self._members, self._connect_leader, self._tasks.offset
+        )
         return sync_answers.workers(
             self._members, self._answers, self._member, self._protocol, self._connect_leader
         )
@@ -581,7 +551,7 @@ class Governor:
     def _why(self) -> str:
         if self._missing:
             return f"waits for {count_of(self._missing, 'member')} to come back; moves no task"
-        if self._members and not self._knows_units():
+        if self._members and not self._tasks.are_known(self._members):
             return "the group's tasks are not known yet; nothing changes"
         if self._decided_locally:
             return "no coordinator answered in time; the governor decided"
