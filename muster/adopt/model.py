@@ -160,7 +160,7 @@ GovernorInput: TypeAlias = News | AssignableUnits | BrokerResponse | GovernorPre
 
 
 class CoordinatorConnection(Protocol):
-    """A connection to the group's coordinator in Kafka; see `wire.CoordinatorConnection`."""
+    """A connection to the group's coordinator in Kafka; see `coordinator_connections`."""
 
     def ask(
         self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
@@ -177,7 +177,7 @@ class CoordinatorConnection(Protocol):
 
 
 class Topics(Protocol):
-    """muster's topics; see `log.MusterTopics`."""
+    """muster's topics; see `muster_topics`."""
 
     def send(self, group: str, sends: Sequence[Send]) -> None:
         """Write events of a group's members; `Acknowledged` or `Failed` follows for each."""
