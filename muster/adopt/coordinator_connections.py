@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from kafka.errors import for_code
@@ -55,7 +56,8 @@ class Network:
     def close(self) -> None:
         """End every connection."""
         self._net.stop(2_000)
-        self._net.close()
+        with suppress(RuntimeError):  # its thread has not ended in time; it ends with the process
+            self._net.close()
 
 
 class CoordinatorConnection:
