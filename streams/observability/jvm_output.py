@@ -39,6 +39,8 @@ _GREETINGS = (
     "contains a task of very large size",
     # Printed when the query that loads groups is ended: it is idle then, and has no job to cancel.
     "DAGScheduler: Failed to cancel job group .* Cannot find active jobs for it",
+    # Printed when a query is ended in the middle of a batch, which the next query repeats.
+    "Lost task .* TaskKilled .*Query .* was stopped",
     # Printed by the worker that inspects the operator before the first batch.
     "Streaming TransformWithStateInPandas Python worker",
 )

@@ -23,6 +23,9 @@ Setting Spark log level to "WARN".
 26/11/23 03:23:35 WARN TaskSetManager: [queryId = 188af] [batchId = 0] Stage 0 contains a task of \
 very large size (1040 KiB). The maximum recommended task size is 1000 KiB.
 26/11/23 03:23:35 WARN StateStore: Loaded state store provider in loadTimeMs=3012 for storeId=x
+26/11/26 09:00:53 WARN TaskSetManager: [queryId = d33b0] [batchId = 1] Lost task 0.0 in stage 2.0 \
+(TID 3) (vm executor driver): TaskKilled (Stage cancelled: [SPARK_JOB_CANCELLED] Job 1 cancelled \
+Query muster [id = d33b027b, runId = 7164c83c] was stopped SQLSTATE: XXKDA)
 Starting Streaming TransformWithStateInPandas Python worker.
 
 Streaming TransformWithStateInPandas Python worker received parameters for UDF.
