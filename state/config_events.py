@@ -136,8 +136,7 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.roster.by_slot[slot]  # None: the member left in this batch
         is_unrevoked = member is not None and member.state is MemberState.UNREVOKED
-        is_fenced = bool(draft.sessions.flags[slot] & FENCED)  # it stays one until it is removed
-        if is_unrevoked and not is_fenced and not owes_release[slot]:
+        if is_unrevoked and not owes_release[slot]:
             reports.owes_nothing(draft, slot)
 
 
@@ -151,7 +150,7 @@ def _demand_more(draft: Draft, slots: list[int]) -> None:
         if member is None or member.state is not MemberState.UNREVOKED:
             continue  # its next step demands the release
         if not draft.sessions.flags[slot] & FENCED:
-            patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+            patience_ms = draft.patience_ms(slot)
             draft.update(slot, deadline_ms=draft.sessions.session_ms + patience_ms)
             draft.sessions.demand(slot)
 

@@ -100,8 +100,7 @@ def prove(draft: Draft, tick: Tick) -> None:
     # The demands of this batch are not published yet.
     counted_before = min(tick.published.taken, draft.group.sessions.taken)
     for slot in draft.sessions.demands_without_deadline(counted_before):
-        member = draft.member(slot)
-        patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+        patience_ms = draft.patience_ms(slot)
         if draft.sessions.flags[slot] & FENCED:
             patience_ms = int(draft.sessions.timeout_ms[slot])
         elif draft.sessions.flags[slot] & UNREAD:

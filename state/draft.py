@@ -173,6 +173,10 @@ class Draft:
         """The member in a slot, which must be taken."""
         return self.roster.member(slot)
 
+    def patience_ms(self, slot: int) -> int:
+        """How long a member may take for what it is asked to do: its rebalance timeout, in ms."""
+        return self.member(slot).rebalance_timeout_ms or self.settings.rebalance_timeout_ms
+
     def update(self, slot: int, **changes: object) -> Member:
         """Change fields of a member."""
         member = replace(self.member(slot), **changes)  # type: ignore[arg-type]  # by name

@@ -43,7 +43,7 @@ def fence_late(draft: Draft, slot: int) -> None:
         draft.causes.add(f"{member.id} {message}")
         fence(draft, slot, message)
         return
-    patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+    patience_ms = draft.patience_ms(slot)
     owed_tasks = np.flatnonzero(draft.owned.revoking & (draft.owned.holder == slot)).tolist()
     for role in COPY_ROLES:
         released = draft.owned.copies[role].releasing

@@ -210,7 +210,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
         member = draft.member(slot)
         epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
         if stepping.owes[slot]:
-            patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+            patience_ms = draft.patience_ms(slot)
             draft.update(
                 slot,
                 state=MemberState.UNREVOKED,

@@ -233,7 +233,12 @@ def _released_copies(draft: Draft, slot: int, holding: Holding, active: IntArray
 
 
 def owes_nothing(draft: Draft, slot: int) -> None:
-    """Note that a member has given up everything it was asked to give up."""
+    """Note that a member has given up everything it was asked to give up.
+
+    A fenced member stays fenced: only the deadline of its demand removes it.
+    """
+    if draft.sessions.flags[slot] & FENCED:
+        return
     draft.acknowledged.add(slot)
     if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(

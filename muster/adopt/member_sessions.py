@@ -112,10 +112,10 @@ class MemberSessions:
         for name in [name for name in self._members if name not in present]:
             sends += self._leave(name, now_ms)
         for name, member in present.items():
-            bridged = self._members.get(name)
+            governed = self._members.get(name)
             join = self._join_of(member)
-            if bridged is None or self._profile(bridged) != self._profile_of(join):
-                known = bridged.session.incarnation if bridged else _known(snapshot, name)
+            if governed is None or self._profile(governed) != self._profile_of(join):
+                known = governed.session.incarnation if governed else _known(snapshot, name)
                 sends += self._begin(join, member.owned, known, now_ms)
             else:
                 sends += self._now_holds(name, member.owned, now_ms)
@@ -233,8 +233,8 @@ class MemberSessions:
     def _profile_of(join: Join) -> tuple[object, ...]:
         return (join.rack, join.topics, join.static)
 
-    def _profile(self, bridged: _GovernedMember) -> tuple[object, ...]:
-        return self._profile_of(bridged.session.profile)
+    def _profile(self, governed: _GovernedMember) -> tuple[object, ...]:
+        return self._profile_of(governed.session.profile)
 
     def _begin(
         self, join: Join, holds: TaskSet, incarnation: int | None, now_ms: int

@@ -89,8 +89,9 @@ def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
         since_ms = newest.at_ms if own is None else own.at_ms
         what = f"{who(newest)} has written no sign of life for {facts.ago(since_ms)}"
         action = f"was it killed, or is it frozen? {remedy}; its log and /healthz say what it does"
+        # A process on a busy machine pauses for seconds.
         level = Level.FAIL if facts.now_ms - since_ms > GRACE_MS else Level.WARN
-        yield Finding("signs", prefix, level, what, action)  # a busy machine pauses for seconds
+        yield Finding("signs", prefix, level, what, action)
     else:
         what = f"{who(newest)} wrote a sign of life {facts.ago(own.at_ms)} ago"
         yield Finding("signs", prefix, Level.OK, f"{what}; {waiting or NO_STANDBY}")

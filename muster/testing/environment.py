@@ -38,8 +38,9 @@ SETTLE_S: Final = 900.0
 """How long `settle` waits, in simulated time: a session, a rebalance timeout and a probing interval
 of their default length, one after the other."""
 OWNED_S: Final = 180.0
-"""How long `assert_owned` waits: a rebalance timeout and then a session of their default length,
-after which the tasks of a worker that hangs are others', with time to spare."""
+"""How long `assert_owned` waits, in simulated time. With default settings it takes less until the
+tasks of a worker that hangs are free: the worker is fenced after the rebalance timeout, and removed
+a session timeout later."""
 EXPIRED_S: Final = 5.0
 """How long `expire` keeps a worker frozen after its session, so that others have its tasks."""
 LOOK_MS: Final = 100.0
