@@ -225,6 +225,25 @@ def test_what_if_is_the_plan_of_the_command_line(browser: Browser) -> None:
         shows(opened, "#banner-text", "A plan: nothing is changed")
 
 
+def test_the_page_asks_for_news_when_all_its_scripts_have_run(browser: Browser, busy: str) -> None:
+    """The first message opens the panel of the address; its buttons come from the last script."""
+    with page(browser) as opened:
+        opened.add_init_script(
+            """
+            const Real = EventSource;
+            window.EventSource = class extends Real {
+              constructor(url) {
+                super(url);
+                window.actions = typeof muster.memberActions;
+              }
+            };
+            """
+        )
+        opened.goto(f"{busy}group?g=payments-0&member=W4")
+        shows(opened, "#why", "Member W4")
+        assert opened.evaluate("window.actions") == "function"
+
+
 def test_a_drain_is_confirmed_first(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """No writes nothing; yes writes the event of `muster drain`, with who asked."""
     written: list[tuple[Any, str]] = []

@@ -259,5 +259,8 @@
 
   muster.startTheme();
   muster.startTabs();
-  muster.follow(url("/events/group", key), receive, (isLive) => muster.pulse(isLive, receive.status));
+  // Not before all scripts have run: the first message opens panels that later scripts fill.
+  document.addEventListener("DOMContentLoaded", () => {
+    muster.follow(url("/events/group", key), receive, (isLive) => muster.pulse(isLive, receive.status));
+  });
 })();
