@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from bench_system import BenchSystem, Coordinator, configure, quantile
 from machines import Crew, Crowd
 from meters import Meters, rates, size_of
 from probe import GROUP as PROBED
-from stage import Coordinator, Stage, configure, quantile
 
 from muster.broker.java import java
 
@@ -76,7 +76,7 @@ class Churn:
             self._crew.come([f"member-{self._number:06d}"])
 
 
-def sample(stage: Stage, coordinator: Coordinator, meters: Meters) -> Sample:
+def sample(system: BenchSystem, coordinator: Coordinator, meters: Meters) -> Sample:
     """What everything takes now."""
     job = psutil.Process(coordinator.process.pid)
     threads = files = 0
@@ -87,13 +87,13 @@ def sample(stage: Stage, coordinator: Coordinator, meters: Meters) -> Sample:
     metrics = coordinator.metrics()
     return {
         **meters.memory(),
-        "checkpoint, MB": size_of(stage.folder / "checkpoint") / 1e6,
-        "checkpoint, files": sum(len(f) for _, _, f in os.walk(stage.folder / "checkpoint")),
+        "checkpoint, MB": size_of(system.folder / "checkpoint") / 1e6,
+        "checkpoint, files": sum(len(f) for _, _, f in os.walk(system.folder / "checkpoint")),
         "state store, MB": metrics.get("muster_state_bytes", 0.0) / 1e6,
         "job, threads": float(threads),
         "job, open files": float(files),
         "topics, MB": sum(
-            segment.stat().st_size for segment in (stage.folder / "kafka").rglob("*.log")
+            segment.stat().st_size for segment in (system.folder / "kafka").rglob("*.log")
         )
         / 1e6,
     }
@@ -118,31 +118,31 @@ def slope(at_s: list[float], values: list[float]) -> float:
 
 def measure(args: argparse.Namespace) -> dict[str, object]:
     """Churn for the time given."""
-    with Stage(partitions=4) as stage:
-        coordinator = stage.coordinate()
-        configure(stage, GROUP, TASKS_EACH * args.members)
-        configure(stage, PROBED, 1, {"initial.rebalance.delay.ms": 0})
-        crowd = Crowd(stage.clients)
-        with crowd, Meters(stage, lambda: coordinator) as meters:
+    with BenchSystem(partitions=4) as system:
+        coordinator = system.coordinate()
+        configure(system, GROUP, TASKS_EACH * args.members)
+        configure(system, PROBED, 1, {"initial.rebalance.delay.ms": 0})
+        crowd = Crowd(system.clients)
+        with crowd, Meters(system, lambda: coordinator) as meters:
             crew = crowd.crew(GROUP, TASKS_EACH * args.members)
             crew.come([f"member-{n:06d}" for n in range(args.members)])
             crowd.settle()
             churn = Churn(crowd, crew, args.members)
-            script, output = Path(__file__).with_name("probe.py"), stage.folder / "probe.log"
+            script, output = Path(__file__).with_name("probe.py"), system.folder / "probe.log"
             seconds = 60 * args.minutes
-            stage.run("probe", str(script), stage.address, "100000000", str(seconds))
+            system.run("probe", str(script), system.address, "100000000", str(seconds))
             began, samples, at_s = time.monotonic(), [], []
             heap: dict[str, list[float]] = {"job": [], "broker": []}
             first = meters.read()
             while (now := time.monotonic() - began) < seconds:
                 churn.run_for(SAMPLE_S)
-                samples.append(sample(stage, coordinator, meters))
+                samples.append(sample(system, coordinator, meters))
                 at_s.append(now)
                 print(f"{now:.0f} s", samples[-1], file=sys.stderr, flush=True)
                 if now > seconds / 3 and not heap["job"]:
-                    note_heaps(heap, coordinator, stage)
+                    note_heaps(heap, coordinator, system)
             last = meters.read()
-            note_heaps(heap, coordinator, stage)
+            note_heaps(heap, coordinator, system)
             lines = [line for line in output.read_text().splitlines() if line.startswith("ms ")]
             spent = [float(line.split()[1]) for line in lines]
             crowd.settle()
@@ -170,10 +170,10 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
         }
 
 
-def note_heaps(heap: dict[str, list[float]], coordinator: Coordinator, stage: Stage) -> None:
+def note_heaps(heap: dict[str, list[float]], coordinator: Coordinator, system: BenchSystem) -> None:
     """Note the live heap of both JVMs."""
     heap["job"].append(live_heap(coordinator.process.pid))
-    heap["broker"].append(live_heap(stage.broker_pid))
+    heap["broker"].append(live_heap(system.broker_pid))
 
 
 def _spread(spent_ms: list[float]) -> Sample:

@@ -16,21 +16,21 @@ import os
 import time
 
 import psutil
+from bench_system import BenchSystem, cpu_s
 from confluent_kafka.admin import NewTopic
 from governed import PARTITIONS, TOPIC, Crowd
-from stage import Stage, cpu_s
 
 from muster.broker.embedded_kafka import free_port
 
 START_S, SPAN_S = 10.0, 30.0
 
 
-def cost(stage: Stage, name: str, *options: str) -> str:
+def cost(system: BenchSystem, name: str, *options: str) -> str:
     """Run a console for a while; what it and the broker used."""
-    words = ("console", "--port", str(free_port()), "--bootstrap-server", stage.address)
-    process = stage.run(name, "-m", "muster.cli.main", *words, *options)
+    words = ("console", "--port", str(free_port()), "--bootstrap-server", system.address)
+    process = system.run(name, "-m", "muster.cli.main", *words, *options)
     time.sleep(START_S)
-    pids = (process.pid, stage.broker_pid)
+    pids = (process.pid, system.broker_pid)
     before, begun = [cpu_s(pid) for pid in pids], time.monotonic()
     time.sleep(SPAN_S)
     span = time.monotonic() - begun
@@ -48,9 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--groups", type=int, default=200)
     args = parser.parse_args()
-    with Stage() as stage:
-        stage.create(NewTopic(TOPIC, PARTITIONS, 1))
-        crowd = Crowd(stage.address, "cooperative-sticky")
+    with BenchSystem() as system:
+        system.create(NewTopic(TOPIC, PARTITIONS, 1))
+        crowd = Crowd(system.address, "cooperative-sticky")
         groups = [f"group-{number}" for number in range(args.groups)]
         for group in groups:
             for name in "AB":
@@ -59,8 +59,8 @@ def main() -> None:
         for group in groups:
             crowd.settled_s(group, [PARTITIONS // 2] * 2)
         print(f"{args.groups} groups of two consumers, {os.cpu_count()} cores", flush=True)
-        print(f"  console           {cost(stage, 'plain')}", flush=True)
-        print(f"  console --shadow  {cost(stage, 'shadow', '--shadow')}", flush=True)
+        print(f"  console           {cost(system, 'plain')}", flush=True)
+        print(f"  console --shadow  {cost(system, 'shadow', '--shadow')}", flush=True)
 
 
 if __name__ == "__main__":

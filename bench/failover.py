@@ -22,9 +22,9 @@ import time
 from contextlib import suppress
 
 import psutil
+from bench_system import BenchSystem, Coordinator, cpu_s
 from confluent_kafka import Consumer
 from machines import Crowd
-from stage import Coordinator, Stage, cpu_s
 
 from muster.broker.embedded_kafka import free_port
 from muster.protocol.events import GroupConfig
@@ -41,13 +41,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP)
 class Trial:
     """A fleet, its coordinator and a standby."""
 
-    def __init__(self, stage: Stage, members: int, *, cold: bool) -> None:
-        self._stage = stage
+    def __init__(self, system: BenchSystem, members: int, *, cold: bool) -> None:
+        self._system = system
         self._cold = cold
         self._started = 0
         self._joined = 0
         self._begun = False
-        self.crowd = Crowd(stage.clients)
+        self.crowd = Crowd(system.clients)
         self._crew = self.crowd.crew(GROUP, 10 * members)
         self._names = [f"member-{number:05d}" for number in range(members)]
 
@@ -57,14 +57,14 @@ class Trial:
         port, name = free_port(), f"job{self._started}"
         conf = (f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1")
         folder = checkpoint or name
-        process = self._stage.run(
+        process = self._system.run(
             name,
-            *("-m", "muster.streams.job", "--bootstrap-server", self._stage.address),
-            *("--checkpoint", str(self._stage.folder / folder)),
+            *("-m", "muster.streams.job", "--bootstrap-server", self._system.address),
+            *("--checkpoint", str(self._system.folder / folder)),
             *(() if self._cold else ("--standby",)),
             *(word for setting in conf for word in ("--conf", setting)),
         )
-        coordinator = Coordinator(process, port, self._stage.folder / f"{name}.log")
+        coordinator = Coordinator(process, port, self._system.folder / f"{name}.log")
         if wait:
             self.await_ready(coordinator)
         return coordinator
@@ -90,7 +90,7 @@ class Trial:
         """Signal the coordinator; seconds until a new member is answered, and until all settled."""
         self._joined += 1
         name = f"newcomer-{self._joined}"
-        reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+        reader = self._system.tail(topic_name(TopicKind.ASSIGNMENTS))
         family = [psutil.Process(running.process.pid)]
         family += family[0].children(recursive=True)
         began = time.monotonic()
@@ -140,8 +140,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of each signal (default: 3)")
     parser.add_argument("--cold", action="store_true", help="no standby: start it again")
     args = parser.parse_args()
-    with Stage(partitions=4) as stage:
-        stage.write(
+    with BenchSystem(partitions=4) as system:
+        system.write(
             TopicKind.CONFIG,
             GroupConfig(
                 group=GroupId(GROUP),
@@ -150,7 +150,7 @@ def main() -> int:
                 tasks=(Subtopology("0", 10 * args.members),),
             ),
         )
-        trial = Trial(stage, args.members, cold=args.cold)
+        trial = Trial(system, args.members, cold=args.cold)
         running = trial.start()
         with trial.crowd:
             trial.begin()

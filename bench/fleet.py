@@ -35,10 +35,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench_system import BenchSystem, configure, quantile
 from machines import Crew, Crowd
 from meters import Meters, rates
 from probe import GROUP as PROBED
-from stage import Stage, configure, quantile
 
 from muster.broker.ends_with_parent import Tethered
 from muster.protocol.events import Join
@@ -59,17 +59,17 @@ Figures = dict[str, float]
 class Trial:
     """One fleet, and the figures of its phases."""
 
-    def __init__(self, stage: Stage, args: argparse.Namespace) -> None:
-        self._stage, self._args = stage, args
-        self._coordinator = stage.coordinate(page="/readyz")
-        self.crowd = Crowd(stage.clients)
-        self._meters = Meters(stage, lambda: self._coordinator)
+    def __init__(self, system: BenchSystem, args: argparse.Namespace) -> None:
+        self._system, self._args = system, args
+        self._coordinator = system.coordinate(page="/readyz")
+        self.crowd = Crowd(system.clients)
+        self._meters = Meters(system, lambda: self._coordinator)
         self.found: dict[str, Figures] = {}
         share = args.tasks // args.groups
         names = [f"group-{n:05d}" for n in range(args.groups)]
         for name in names:
-            configure(stage, name, share)
-        configure(stage, PROBED, 1, {"initial.rebalance.delay.ms": 0})
+            configure(system, name, share)
+        configure(system, PROBED, 1, {"initial.rebalance.delay.ms": 0})
         self._crews = [self.crowd.crew(name, share) for name in names]
         each = args.members // args.groups
         self._names = {
@@ -136,16 +136,16 @@ class Trial:
 
     def _grow(self, crew: Crew) -> None:
         crew.owned.tasks += max(crew.owned.tasks // 100, 1)
-        configure(self._stage, crew.group, crew.owned.tasks)
+        configure(self._system, crew.group, crew.owned.tasks)
 
     def _kill_job(self) -> None:
-        reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+        reader = self._system.tail(topic_name(TopicKind.ASSIGNMENTS))
         with self._timed("SIGKILL of the job → next join answered"):
             os.kill(self._coordinator.process.pid, signal.SIGKILL)
             self._coordinator.process.wait(30)
             join = Join(group=GroupId(PROBED), member=MemberId("P"), incarnation=time.time_ns())
-            self._stage.write(TopicKind.MEMBERSHIP, join)
-            self._coordinator = self._stage.coordinate(page="")
+            self._system.write(TopicKind.MEMBERSHIP, join)
+            self._coordinator = self._system.coordinate(page="")
             self.crowd.run_until(lambda: self._is_answered(reader), "answered")
         self._coordinator.await_page("/readyz")
         self._changes("after the kill: one joins", lambda: self._crews[0].come(["newcomer"]))
@@ -194,7 +194,7 @@ class Trial:
         if self._args.busy:
             busy = f"{phase}, another process on each core"
             spinners = [
-                self._stage.run(f"busy-{n}", "-c", "while True: pass")
+                self._system.run(f"busy-{n}", "-c", "while True: pass")
                 for n in range(os.cpu_count() or 1)
             ]
             self.found[busy] = spread(self._probed(self._args.probes))
@@ -204,11 +204,11 @@ class Trial:
 
     def _probed(self, count: int) -> list[float]:
         """Milliseconds from an event to the first record it causes, for `count` events."""
-        output = self._stage.folder / "probe.log"
+        output = self._system.folder / "probe.log"
         output.unlink(missing_ok=True)
         script = str(Path(__file__).with_name("probe.py"))
-        words = (self._stage.address, str(count), str(PROBE_S))
-        process = self._stage.run("probe", script, *words)
+        words = (self._system.address, str(count), str(PROBE_S))
+        process = self._system.run("probe", script, *words)
         self.crowd.run_until(lambda: _ended(process), "probed")
         if process.wait(1):
             raise RuntimeError(f"the probe failed:\n{output.read_text()[-2000:]}")
@@ -256,8 +256,8 @@ def main() -> int:
     args = parser.parse_args()
     args.members = args.members or (1_000 if args.groups == 1 else EACH * args.groups)
     args.tasks = args.tasks or 10 * args.members
-    with Stage(partitions=args.partitions, apart=not args.together) as stage:
-        trial = Trial(stage, args)
+    with BenchSystem(partitions=args.partitions, apart=not args.together) as system:
+        trial = Trial(system, args)
         trial.run()
     print(json.dumps(trial.found, indent=1) if args.json else table(args, trial.found))
     return 1 if trial.found["all of it"]["overlaps"] else 0

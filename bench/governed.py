@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
+from bench_system import BenchSystem, cpu_s, quantile
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
-from stage import Stage, cpu_s, quantile
 
 TOPIC, PARTITIONS = "orders", 12
 QUIET_S = 4.0
@@ -145,12 +145,12 @@ class Crowd:
         return sum(owner[n] != before.get(n) for n in owner), gap_s
 
 
-def adopt(stage: Stage, groups: list[str], name: str, *options: str) -> int:
+def adopt(system: BenchSystem, groups: list[str], name: str, *options: str) -> int:
     """Start a governor of these groups, and wait until it leads them; its process id."""
     words = [word for group in groups for word in ("--group", group)]
-    command = ("-m", "muster.cli.main", "adopt", "--bootstrap-server", stage.address, *words)
-    process = stage.run(name, *command, *(options or ("--fresh", "consumer")))
-    log = stage.folder / f"{name}.log"
+    command = ("-m", "muster.cli.main", "adopt", "--bootstrap-server", system.address, *words)
+    process = system.run(name, *command, *(options or ("--fresh", "consumer")))
+    log = system.folder / f"{name}.log"
     until = time.monotonic() + PATIENCE_S
     while log.read_text().count("round ") < len(groups) and time.monotonic() < until:
         time.sleep(0.2)
@@ -163,19 +163,19 @@ def decided(log: Path, skip: int = 0) -> list[tuple[int, str]]:
     return [(int(ms), why) for ms, why in decisions[skip:]]
 
 
-def many(stage: Stage, count: int) -> None:
+def many(system: BenchSystem, count: int) -> None:
     """One process that governs many groups."""
     groups = [f"group-{number}" for number in range(count)]
-    crowd = Crowd(stage.address, "cooperative-sticky")
-    log = stage.folder / "many.log"
-    pid = adopt(stage, groups, "many")
+    crowd = Crowd(system.address, "cooperative-sticky")
+    log = system.folder / "many.log"
+    pid = adopt(system, groups, "many")
     for group in groups:
         crowd.join(group, "A")
         time.sleep(0.02)
     for group in groups:
         crowd.settled_s(group, [PARTITIONS])
     governor = psutil.Process(pid)
-    cpu, broker, begun = cpu_s(pid), cpu_s(stage.broker_pid), time.monotonic()
+    cpu, broker, begun = cpu_s(pid), cpu_s(system.broker_pid), time.monotonic()
     time.sleep(IDLE_S)
     span = time.monotonic() - begun
     idle = 100 * (cpu_s(pid) - cpu) / span
@@ -184,7 +184,7 @@ def many(stage: Stage, count: int) -> None:
     print(f"    {len(governor.net_connections())} connections, {governor.num_threads()} threads")
     print(
         f"  broker, all consumers included: CPU"
-        f" {100 * (cpu_s(stage.broker_pid) - broker) / span:.1f} %"
+        f" {100 * (cpu_s(system.broker_pid) - broker) / span:.1f} %"
     )
     known = len(decided(log))
     took = []
@@ -207,15 +207,15 @@ def many(stage: Stage, count: int) -> None:
     )
 
 
-def rounds(stage: Stage) -> None:
+def rounds(system: BenchSystem) -> None:
     """One rebalance, governed and not."""
     print("\n3 consumers, 12 partitions; s until settled, partitions moved, partition-s unowned:")
     for strategy in ("range", "cooperative-sticky"):
-        crowd = Crowd(stage.address, strategy)
+        crowd = Crowd(system.address, strategy)
         for how in ("Kafka alone", "governed"):
             group = f"{strategy}-{how[:5].strip()}"
             if how == "governed":
-                adopt(stage, [group], group)
+                adopt(system, [group], group)
             for name in "ABC":
                 crowd.join(group, name)
             crowd.settled_s(group, [4, 4, 4])
@@ -234,13 +234,13 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--only", choices=("groups", "rounds"))
     args = parser.parse_args()
-    with Stage() as stage:
-        stage.create(NewTopic(TOPIC, PARTITIONS, 1))
-        stage.coordinate()
+    with BenchSystem() as system:
+        system.create(NewTopic(TOPIC, PARTITIONS, 1))
+        system.coordinate()
         if args.only != "rounds":
-            many(stage, args.groups)
+            many(system, args.groups)
         if args.only != "groups":
-            rounds(stage)
+            rounds(system)
         sys.stdout.flush()
 
 

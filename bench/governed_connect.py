@@ -26,8 +26,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from bench_system import BenchSystem
 from governed import adopt
-from stage import Stage
 from support.adopt.connect import RUNS, ConnectCluster, Worker
 
 CONNECTORS, TASKS = ("a", "b", "c"), 3
@@ -112,9 +112,9 @@ def played(cluster: ConnectCluster) -> dict[str, Cost]:
     return costs
 
 
-def measure(stage: Stage, how: str) -> dict[str, Cost]:
+def measure(system: BenchSystem, how: str) -> dict[str, Cost]:
     """Play the script on a new cluster."""
-    with ConnectCluster(stage.address, Path(stage.folder) / how, DELAY + "\n") as cluster:
+    with ConnectCluster(system.address, Path(system.folder) / how, DELAY + "\n") as cluster:
         for _ in range(2):
             cluster.start()
         cluster.ready()
@@ -123,7 +123,7 @@ def measure(stage: Stage, how: str) -> dict[str, Cost]:
         settle(cluster)
         if how == "governed":
             words = ("--config-topic", cluster.config_topic, "--config", DELAY)
-            adopt(stage, [cluster.group], how, *words)
+            adopt(system, [cluster.group], how, *words)
             settle(cluster)
         return played(cluster)
 
@@ -133,13 +133,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--times", type=int, default=1)
     args = parser.parse_args()
-    with Stage() as stage:
-        stage.coordinate()
+    with BenchSystem() as system:
+        system.coordinate()
         load = os.getloadavg()[0]
         print(f"{os.cpu_count()} cores, load {load:.1f}; a third worker, {JOBS} jobs:", flush=True)
         for number in range(args.times):
             for how in ("alone", "governed"):
-                for what, spent in measure(stage, how).items():
+                for what, spent in measure(system, how).items():
                     print(f"  {number + 1} {how:9} {what:10} {spent}", flush=True)
         sys.stdout.flush()
 

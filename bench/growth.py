@@ -23,9 +23,9 @@ import sys
 import time
 from collections.abc import Callable
 
+from bench_system import BenchSystem, quantile
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from governed import TOPIC, Crowd, adopt
-from stage import Stage, quantile
 
 from muster import Worker
 from muster.cli.main import main as muster
@@ -56,10 +56,10 @@ def grow(admin: AdminClient, topic: str, times: int, owned: Callable[[], set[int
     return took
 
 
-def workers(stage: Stage, admin: AdminClient, times: int) -> list[float]:
+def workers(system: BenchSystem, admin: AdminClient, times: int) -> list[float]:
     """Two of muster's workers."""
     held: dict[str, set[int]] = {"A": set(), "B": set()}
-    where = ("--bootstrap-server", stage.address)
+    where = ("--bootstrap-server", system.address)
     with contextlib.redirect_stdout(io.StringIO()):
         muster(["config", "set", "--group", "parcels", "--topic", "parcels", *where])
 
@@ -67,7 +67,7 @@ def workers(stage: Stage, admin: AdminClient, times: int) -> list[float]:
         return Worker(
             group="parcels",
             member_id=name,
-            bootstrap_servers=stage.address,
+            bootstrap_servers=system.address,
             on_assigned=lambda tasks, _: held[name].update(task.number for task in tasks),
             on_revoked=lambda tasks, _: held[name].difference_update(t.number for t in tasks),
         )
@@ -76,10 +76,10 @@ def workers(stage: Stage, admin: AdminClient, times: int) -> list[float]:
         return grow(admin, "parcels", times, lambda: held["A"] | held["B"])
 
 
-def consumers(stage: Stage, admin: AdminClient, times: int) -> list[float]:
+def consumers(system: BenchSystem, admin: AdminClient, times: int) -> list[float]:
     """Two governed consumers."""
-    adopt(stage, ["orders"], "governor")
-    crowd = Crowd(stage.address, "cooperative-sticky")
+    adopt(system, ["orders"], "governor")
+    crowd = Crowd(system.address, "cooperative-sticky")
     crowd.join("orders", "A")
     crowd.join("orders", "B")
     return grow(admin, TOPIC, times, lambda: set().union(*crowd.owned.values()))
@@ -90,13 +90,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--times", type=int, default=10)
     args = parser.parse_args()
-    with Stage() as stage:
-        stage.create(NewTopic("parcels", FIRST, 1), NewTopic(TOPIC, FIRST, 1))
-        admin = AdminClient({"bootstrap.servers": stage.address})
-        stage.coordinate()
+    with BenchSystem() as system:
+        system.create(NewTopic("parcels", FIRST, 1), NewTopic(TOPIC, FIRST, 1))
+        admin = AdminClient({"bootstrap.servers": system.address})
+        system.coordinate()
         print(f"{os.cpu_count()} cores; from a new partition to its owner, s: median, most")
         for measure in (workers, consumers):
-            took = measure(stage, admin, args.times)
+            took = measure(system, admin, args.times)
             what = measure.__name__
             print(f"  {what:10} {quantile(took, 0.5):.1f}, {max(took):.1f}", flush=True)
         sys.stdout.flush()

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from bench_system import BenchSystem, configure, next_message, quantile
 from confluent_kafka.admin import NewTopic
 from rivals import PROTOCOLS, await_settled, settle_times
-from stage import Stage, configure, next_message, quantile
 
 from muster import Worker
 from muster.protocol.events import Join, Leave
@@ -37,9 +37,9 @@ MEMBERS, TASKS = 10, 900
 QUICK = {"initial.rebalance.delay.ms": 0}
 
 
-def probe_muster(stage: Stage, events: int) -> list[float]:
+def probe_muster(system: BenchSystem, events: int) -> list[float]:
     """Milliseconds from an event to the first record it causes."""
-    reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+    reader = system.tail(topic_name(TopicKind.ASSIGNMENTS))
     group, member = GroupId("probe"), MemberId("P")
     spent: list[float] = []
     for number in range(events // 2):
@@ -49,21 +49,21 @@ def probe_muster(stage: Stage, events: int) -> list[float]:
             Leave(group=group, member=member, incarnation=incarnation),
         ):
             began = time.perf_counter()
-            stage.write(TopicKind.MEMBERSHIP, event)
+            system.write(TopicKind.MEMBERSHIP, event)
             next_message(reader)
             spent.append((time.perf_counter() - began) * 1000)
     reader.close()
     return spent
 
 
-def probe_passthrough(stage: Stage, events: int, name: str = "pass-through") -> list[float]:
+def probe_passthrough(system: BenchSystem, events: int, name: str = "pass-through") -> list[float]:
     """Milliseconds from a record to its copy."""
-    reader = stage.tail(f"{name}-copies")
+    reader = system.tail(f"{name}-copies")
     spent: list[float] = []
     for _ in range(events):
         began = time.perf_counter()
-        stage.producer.produce(f"{name}-originals", key=b"k", value=b"v" * 60)
-        stage.producer.flush()
+        system.producer.produce(f"{name}-originals", key=b"k", value=b"v" * 60)
+        system.producer.flush()
         next_message(reader)
         spent.append((time.perf_counter() - began) * 1000)
     reader.close()
@@ -89,11 +89,11 @@ class Member:
         self.held = self.held - {task.number for task in tasks}
 
 
-def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[float]]:
+def muster_settle_times(system: BenchSystem, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds until settled after a join, and after a leave, `rounds` times each."""
     group = "fleet"
-    configure(stage, group, TASKS, QUICK)
-    fleet = [Member(stage.address, group) for _ in range(MEMBERS)]
+    configure(system, group, TASKS, QUICK)
+    fleet = [Member(system.address, group) for _ in range(MEMBERS)]
     joins: list[float] = []
     leaves: list[float] = []
     try:
@@ -101,7 +101,7 @@ def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[fl
             member.worker.start()
         await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS)
         for _ in range(rounds):
-            newcomer = Member(stage.address, group)
+            newcomer = Member(system.address, group)
             began = time.perf_counter()
             newcomer.worker.start()
             fleet.append(newcomer)
@@ -116,33 +116,33 @@ def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[fl
     return joins, leaves
 
 
-def start_passthrough(stage: Stage, name: str, *words: str) -> None:
+def start_passthrough(system: BenchSystem, name: str, *words: str) -> None:
     """Start a job that copies a topic."""
     source, target = f"{name}-originals", f"{name}-copies"
-    stage.create(NewTopic(source, 2, 1), NewTopic(target, 1, 1))
+    system.create(NewTopic(source, 2, 1), NewTopic(target, 1, 1))
     script = str(Path(__file__).with_name("passthrough.py"))
-    stage.run(name, script, stage.address, source, target, str(stage.folder / name), *words)
+    system.run(name, script, system.address, source, target, str(system.folder / name), *words)
 
 
 def measure(events: int, rounds: int, warm_up: int, operator: bool) -> dict[str, dict[str, float]]:
     """All measurements, as name → figures."""
-    with Stage() as stage:
-        configure(stage, "probe", 1, QUICK)
-        stage.coordinate()
+    with BenchSystem() as system:
+        configure(system, "probe", 1, QUICK)
+        system.coordinate()
         others = {"pass-through": ()} | (
             {"operator that copies": ("stateful",)} if operator else {}
         )
         for name, words in others.items():
-            start_passthrough(stage, name.replace(" ", "-"), *words)
-        spent = _probed(stage, others, events, warm_up)
+            start_passthrough(system, name.replace(" ", "-"), *words)
+        spent = _probed(system, others, events, warm_up)
         figures = {f"{name}, ms": _spread(values) for name, values in spent.items()}
         ours = figures["event to assignment, ms"]
         for name in others:
             theirs = figures[f"{name}, ms"]
             figures[f"ratio to the {name}"] = {q: ours[q] / theirs[q] for q in ("p50", "p99")}
-        fleets = {"muster": muster_settle_times(stage, rounds)}
+        fleets = {"muster": muster_settle_times(system, rounds)}
         for name, protocol in PROTOCOLS.items():
-            fleets[name] = settle_times(stage.address, protocol, MEMBERS, TASKS, rounds)
+            fleets[name] = settle_times(system.address, protocol, MEMBERS, TASKS, rounds)
     for name, (joins, leaves) in fleets.items():
         figures[f"join until settled, s: {name}"] = _spread(joins)
         figures[f"leave until settled, s: {name}"] = _spread(leaves)
@@ -154,11 +154,11 @@ def measure(events: int, rounds: int, warm_up: int, operator: bool) -> dict[str,
 
 
 def _probed(
-    stage: Stage, others: Sequence[str], events: int, warm_up: int
+    system: BenchSystem, others: Sequence[str], events: int, warm_up: int
 ) -> dict[str, list[float]]:
     """Milliseconds of each event, the systems in turn."""
-    probes = {"event to assignment": partial(probe_muster, stage)} | {
-        name: partial(probe_passthrough, stage, name=name.replace(" ", "-")) for name in others
+    probes = {"event to assignment": partial(probe_muster, system)} | {
+        name: partial(probe_passthrough, system, name=name.replace(" ", "-")) for name in others
     }
     for probe in probes.values():
         probe(warm_up)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from bench_system import BenchSystem, Coordinator, cpu_s
 from confluent_kafka import Consumer, TopicPartition
-from stage import Coordinator, Stage, cpu_s
 
 from muster.protocol.topics import TOPICS
 
@@ -91,16 +91,16 @@ class Reading:
 
 @dataclass(slots=True)
 class Meters:
-    """The meters of one stage; a context manager."""
+    """The meters of one system; a context manager."""
 
-    stage: Stage
+    system: BenchSystem
     job: Callable[[], Coordinator]
     written: Written = field(init=False)
     _asker: Consumer = field(init=False)
 
     def __enter__(self) -> Meters:
-        self.written = Written(self.stage.folder / "checkpoint").__enter__()
-        self._asker = Consumer(self.stage.clients.librdkafka({"group.id": "muster-bench"}))
+        self.written = Written(self.system.folder / "checkpoint").__enter__()
+        self._asker = Consumer(self.system.clients.librdkafka({"group.id": "muster-bench"}))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,10 +110,10 @@ class Meters:
     def read(self) -> Reading:
         """Read all meters."""
         self.written.look()
-        pids = {"job": self.job().process.pid, "broker": self.stage.broker_pid}
+        pids = {"job": self.job().process.pid, "broker": self.system.broker_pid}
         # The tool's own share: this process without its children.
         cpu = {name: cpu_s(pid) for name, pid in pids.items()} | {"tool": time.process_time()}
-        logs = self.stage.folder / "kafka" / "logs"
+        logs = self.system.folder / "kafka" / "logs"
         sizes = {t.name(): 0 for t in TOPICS}
         for name in sizes:
             for segment in logs.glob(f"{name}-*/*.log"):
@@ -141,7 +141,7 @@ class Meters:
             with suppress(psutil.NoSuchProcess):
                 which = "job's JVM, MB" if process.name() == "java" else "job's Python, MB"
                 memory_mb[which] += process.memory_info().rss / 1e6
-        broker = psutil.Process(self.stage.broker_pid).memory_info().rss / 1e6
+        broker = psutil.Process(self.system.broker_pid).memory_info().rss / 1e6
         return memory_mb | {"broker, MB": broker}
 
 

@@ -13,8 +13,8 @@ import random
 import sys
 import time
 
+from bench_system import next_message, tail
 from confluent_kafka import Producer
-from stage import next_message, tail
 
 from muster.kafka.settings import client_settings
 from muster.protocol.codec import encode

@@ -25,10 +25,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from bench_system import BenchSystem, configure
 from machines import Crew, Crowd
 from ownership import Ownership
 from rivals import PROTOCOLS, Consumers
-from stage import Stage, configure
 
 TASKS_EACH = 10
 AWAY_S = 5.0
@@ -148,13 +148,15 @@ class Trial:
         print(what, self.figures[what], file=sys.stderr, flush=True)
 
 
-def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict[str, Figures]]:
+def ours(
+    system: BenchSystem, args: argparse.Namespace, members: int
+) -> dict[str, dict[str, Figures]]:
     """Muster's members, plain and static."""
     by_kind = {}
     for kind in args.kinds:
         static, group = kind == "static", f"{kind}-{members}"
-        configure(stage, group, TASKS_EACH * members)
-        with Crowd(stage.clients) as crowd:
+        configure(system, group, TASKS_EACH * members)
+        with Crowd(system.clients) as crowd:
             crew = crowd.crew(group, TASKS_EACH * members, static=static)
             trial = Trial(Muster(crowd, crew, static=static), members)
             trial.start()
@@ -169,13 +171,13 @@ def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict
     return by_kind
 
 
-def theirs(stage: Stage, args: argparse.Namespace) -> dict[str, dict[str, Figures]]:
+def theirs(system: BenchSystem, args: argparse.Namespace) -> dict[str, dict[str, Figures]]:
     """Kafka's consumers, plain and static."""
     by_kind = {}
     for name, protocol in PROTOCOLS.items():
         for kind in args.kinds:
             with Consumers(
-                stage.address, protocol, TASKS_EACH * args.rivals, static=kind == "static"
+                system.address, protocol, TASKS_EACH * args.rivals, static=kind == "static"
             ) as fleet:
                 trial = Trial(fleet, args.rivals)
                 trial.start()
@@ -200,11 +202,11 @@ def main() -> int:
     parser.add_argument("--killed", action="store_true", help="also all killed (a minute each)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    with Stage(partitions=4) as stage:
-        by_trial = theirs(stage, args) if args.rivals else {}
-        stage.coordinate()
+    with BenchSystem(partitions=4) as system:
+        by_trial = theirs(system, args) if args.rivals else {}
+        system.coordinate()
         for members in sorted({args.rivals or args.members, args.members}):
-            by_trial |= ours(stage, args, members)
+            by_trial |= ours(system, args, members)
     if args.json:
         print(json.dumps(by_trial, indent=1))
     else:

@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
+from bench_system import BenchSystem, Coordinator, cpu_s
 from confluent_kafka import Producer
-from stage import Coordinator, Stage, cpu_s
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding
@@ -42,13 +42,13 @@ REFUSED = "muster_rejected_events_total"
 AIMS = {1: 30_000, 100: 30_000, 2_000: 15_000}
 
 
-def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
+def fill(system: BenchSystem, prefix: str, groups: int) -> list[Heartbeat]:
     """Configure groups, let members join and settle; return a heartbeat of each member."""
     names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
     each = max(MEMBERS // groups, 1)
-    reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+    reader = system.tail(topic_name(TopicKind.ASSIGNMENTS))
     settings = parse_settings({"session.timeout.ms": 1_800_000}, "sticky")
-    stage.write(
+    system.write(
         TopicKind.CONFIG,
         *(
             GroupConfig(
@@ -65,7 +65,7 @@ def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
         for name in names
         for number in range(each)
     ]
-    stage.write(TopicKind.MEMBERSHIP, *joins)
+    system.write(TopicKind.MEMBERSHIP, *joins)
     newest: dict[tuple[str, str], MemberAssignment] = {}
     quiet_since = time.monotonic()
     while len(newest) < len(joins) or time.monotonic() - quiet_since < 3:
@@ -74,7 +74,7 @@ def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
         for record in _assignments(reader.consume(10_000, 0.2)):
             newest[record.group, record.member] = record
             quiet_since = time.monotonic()
-            stage.write(TopicKind.MEMBERSHIP, _report(record))
+            system.write(TopicKind.MEMBERSHIP, _report(record))
     reader.close()
     return [_heartbeat(record) for record in newest.values()]
 
@@ -107,10 +107,10 @@ def _heartbeat(record: MemberAssignment) -> Heartbeat:
     )
 
 
-def backlog(stage: Stage, beats: list[Heartbeat], count: int, keys: KeyFile | None) -> None:
+def backlog(system: BenchSystem, beats: list[Heartbeat], count: int, keys: KeyFile | None) -> None:
     """Write heartbeats of all members in turn; each member's heartbeat is signed once."""
     settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
-    producer = Producer(stage.clients.producer(settings))
+    producer = Producer(system.clients.producer(settings))
     topic = topic_name(TopicKind.MEMBERSHIP)
     written = [signed(keys, codec.encode(beat), beat, topic) for beat in beats]
     for number in range(count):
@@ -159,13 +159,13 @@ def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[st
     Raises:
         RuntimeError: the coordinator ended, or refused a heartbeat.
     """
-    with Stage() as stage:
-        coordinator = stage.coordinate()
-        beats = fill(stage, f"load{groups}", groups)
+    with BenchSystem() as system:
+        coordinator = system.coordinate()
+        beats = fill(system, f"load{groups}", groups)
         coordinator.process.stop(60)
-        keys = keyring(stage) if is_signed else None
-        backlog(stage, beats, heartbeats, keys)
-        working = stage.coordinate(
+        keys = keyring(system) if is_signed else None
+        backlog(system, beats, heartbeats, keys)
+        working = system.coordinate(
             f"muster.batch.rows.max={BATCH_ROWS}", page="/metrics", signing_keys=keys and keys.path
         )
         figures = work_off(working, heartbeats)
@@ -175,10 +175,10 @@ def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[st
         return figures
 
 
-def keyring(stage: Stage) -> KeyFile:
+def keyring(system: BenchSystem) -> KeyFile:
     """A keyring that requires signatures of every event from now on."""
     now_ms = time.time_ns() // 1_000_000
-    file = stage.folder / "keys.json"
+    file = system.folder / "keys.json"
     rotation.write(file, rotation.required(rotation.new_key({}, now_ms), ("*",), now_ms))
     return KeyFile(str(file))
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from stage import Stage, configure, cpu_s
+from bench_system import BenchSystem, configure, cpu_s
 
 from muster import Worker
 from muster.broker.embedded_kafka import HOST, free_port
@@ -209,8 +209,8 @@ class Workers:
 class Trial:
     """A fleet of real workers, and the figures of its phases."""
 
-    def __init__(self, stage: Stage, counting: Counting, workers: Workers) -> None:
-        self._stage, self._counting, self._workers = stage, counting, workers
+    def __init__(self, system: BenchSystem, counting: Counting, workers: Workers) -> None:
+        self._system, self._counting, self._workers = system, counting, workers
         self.figures: dict[str, Figures] = {}
 
     def _tally(self) -> Tally:
@@ -221,7 +221,7 @@ class Trial:
 
     def measured(self, phase: str, act: Callable[[], None], *, each_second: bool) -> None:
         """Do something, and note what it cost: per member and second, or per member in all."""
-        before, broker = self._tally(), cpu_s(self._stage.broker_pid)
+        before, broker = self._tally(), cpu_s(self._system.broker_pid)
         act()
         now = self._tally()
         seconds = now.at_s - before.at_s
@@ -236,7 +236,7 @@ class Trial:
         figures["bytes to the broker"] = (now.sent - before.sent) / share
         figures["bytes from the broker"] = (now.received - before.received) / share
         figures["worker, ms of CPU"] = 1000 * (now.cpu_s - before.cpu_s) / share
-        figures["broker, cores in all"] = (cpu_s(self._stage.broker_pid) - broker) / seconds
+        figures["broker, cores in all"] = (cpu_s(self._system.broker_pid) - broker) / seconds
         figures["worker, MB"] = self._workers.rss / 1e6 / self._workers.members
         unit = "a member and second" if each_second else "a member"
         self.figures[f"{phase}, {unit}"] = figures
@@ -264,14 +264,14 @@ def measure(args: argparse.Namespace) -> dict[str, Figures]:
     properties["advertised.listeners"] %= outer
     tasks = TASKS_EACH * args.members
     with (
-        Stage(partitions=args.partitions, properties=properties) as stage,
+        BenchSystem(partitions=args.partitions, properties=properties) as system,
         Counting(outer, inner) as counting,
         ExitStack() as stack,
     ):
-        configure(stage, GROUP, tasks, {"initial.rebalance.delay.ms": 30_000})
-        stage.coordinate()
+        configure(system, GROUP, tasks, {"initial.rebalance.delay.ms": 30_000})
+        system.coordinate()
         workers = Workers(f"{HOST}:{outer}", args.members, stack)
-        trial = Trial(stage, counting, workers)
+        trial = Trial(system, counting, workers)
         trial.measured(
             "start", lambda: until(lambda: workers.running() == tasks), each_second=False
         )

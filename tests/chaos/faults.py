@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import psutil
-from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
+from chaos.chaos_system import HEARTBEAT_S, ISLANDER, SESSION_S, ChaosSystem, send
 from support.kafka.cluster import START_S
 from support.kafka.proxy import FROM_BROKER
 from support.suite.waiting import until
@@ -46,7 +46,7 @@ class Fault:
 
     name: str
     hits: str
-    inject: Callable[[Stage], Injected]
+    inject: Callable[[ChaosSystem], Injected]
     bound_s: float
     brief: bool = True
     ends_coordinator: bool = False
@@ -56,50 +56,50 @@ class Fault:
 
 
 @contextmanager
-def driver_killed(stage: Stage) -> Iterator[None]:
+def driver_killed(system: ChaosSystem) -> Iterator[None]:
     """SIGKILL to the driver and its processes, then a restart from the checkpoint."""
-    stage.job.kill()
+    system.job.kill()
     yield
-    stage.job.start()
+    system.job.start()
 
 
 @contextmanager
-def driver_killed_with_standby(stage: Stage) -> Iterator[None]:
+def driver_killed_with_standby(system: ChaosSystem) -> Iterator[None]:
     """SIGKILL to the driver while a standby coordinator is there, which goes on.
 
     At the end the first one is the coordinator again: the other hands over to it.
     """
-    first = stage.job
-    stage.job = stage.new_job(f"standby-{stage.rng.random():.6f}", "--standby").start()
+    first = system.job
+    system.job = system.new_job(f"standby-{system.rng.random():.6f}", "--standby").start()
     first.kill()
     yield
-    shutil.rmtree(stage.checkpoint / "muster")  # it is behind
-    standby, stage.job = stage.job, stage.new_job()
-    stage.job.start(wait=False)
+    shutil.rmtree(system.checkpoint / "muster")  # it is behind
+    standby, system.job = system.job, system.new_job()
+    system.job.start(wait=False)
     assert standby.wait(120) == 1, standby.tail()
-    stage.job.await_ready()
+    system.job.await_ready()
 
 
 @contextmanager
-def driver_frozen(stage: Stage) -> Iterator[None]:
+def driver_frozen(system: ChaosSystem) -> Iterator[None]:
     """SIGSTOP to the driver for some seconds; then it goes on."""
-    frozen = stage.driver()
+    frozen = system.driver()
     send(frozen, signal.SIGSTOP)
-    _last(stage.rng.uniform(2, FROZEN_S))
+    _last(system.rng.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
 
 @contextmanager
-def driver_replaced(stage: Stage) -> Iterator[None]:
+def driver_replaced(system: ChaosSystem) -> Iterator[None]:
     """The driver is frozen and replaced on the same checkpoint; then the old one resumes.
 
     The old one must end by itself: it finds the later claim, or that its checkpoint is in use.
     """
-    old, frozen = stage.job, stage.driver()
+    old, frozen = system.job, system.driver()
     send(frozen, signal.SIGSTOP)
-    stage.job = stage.new_job()
-    stage.job.start()
+    system.job = system.new_job()
+    system.job.start()
     send(frozen, signal.SIGCONT)
     assert old.wait(120) == 1, old.tail()
     old.kill()
@@ -107,46 +107,46 @@ def driver_replaced(stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
-def checkpoint_lost(stage: Stage) -> Iterator[None]:
+def checkpoint_lost(system: ChaosSystem) -> Iterator[None]:
     """The driver dies and its checkpoint is lost: the groups are recovered from their topic."""
-    stage.job.kill()
-    shutil.rmtree(stage.job.checkpoint)
+    system.job.kill()
+    shutil.rmtree(system.job.checkpoint)
     yield
-    stage.job.start()
+    system.job.start()
 
 
 @contextmanager
-def executor_killed(stage: Stage) -> Iterator[None]:
+def executor_killed(system: ChaosSystem) -> Iterator[None]:
     """SIGKILL to a Spark executor; the cluster starts another."""
-    victim = stage.rng.choice(_executors(stage))
+    victim = system.rng.choice(_executors(system))
     victim.kill()
     yield
-    until(lambda: victim not in stage.spark.executors(), "it is gone")
-    _executors(stage)
+    until(lambda: victim not in system.spark.executors(), "it is gone")
+    _executors(system)
 
 
 @contextmanager
-def executor_frozen(stage: Stage) -> Iterator[None]:
+def executor_frozen(system: ChaosSystem) -> Iterator[None]:
     """SIGSTOP to a Spark executor for some seconds: its part of every batch waits."""
-    frozen = [stage.rng.choice(_executors(stage))]
+    frozen = [system.rng.choice(_executors(system))]
     send(frozen, signal.SIGSTOP)
-    _last(stage.rng.uniform(2, FROZEN_S))
+    _last(system.rng.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
 
 @contextmanager
-def disk_full(stage: Stage) -> Iterator[None]:
+def disk_full(system: ChaosSystem) -> Iterator[None]:
     """The checkpoint's file system is full: the coordinator ends, and is restarted with space."""
-    ballast = stage.checkpoint / "ballast"
+    ballast = system.checkpoint / "ballast"
     _fill(ballast)
     try:
-        code = stage.job.wait(120)
+        code = system.job.wait(120)
     finally:
         ballast.unlink()
-    assert code == 1, stage.job.tail()
+    assert code == 1, system.job.tail()
     yield
-    stage.job.start()
+    system.job.start()
 
 
 # ---------------------------------------------------------------- workers
@@ -154,16 +154,16 @@ def disk_full(stage: Stage) -> Iterator[None]:
 
 def _worker(
     harm: Callable[[CommandFleet, str], None], mend: Callable[[CommandFleet, str], None]
-) -> Callable[[Stage], Injected]:
+) -> Callable[[ChaosSystem], Injected]:
     """A fault of one worker, repaired when its tasks run elsewhere."""
 
     @contextmanager
-    def harmed(stage: Stage) -> Iterator[None]:
-        fleet, name = stage.pick()
-        with stage.spared(fleet, name):
+    def harmed(system: ChaosSystem) -> Iterator[None]:
+        fleet, name = system.pick()
+        with system.spared(fleet, name):
             harm(fleet, name)
             yield
-            stage.await_moved(fleet, name)
+            system.await_moved(fleet, name)
             mend(fleet, name)
 
     return harmed
@@ -181,47 +181,47 @@ worker_frozen = _worker(
 
 
 @contextmanager
-def drained_and_fenced(stage: Stage) -> Iterator[None]:
+def drained_and_fenced(system: ChaosSystem) -> Iterator[None]:
     """A worker hangs while it is drained: it is expelled, resumes, joins and gets no task."""
-    fleet, name = stage.pick()
-    with stage.spared(fleet, name):
+    fleet, name = system.pick()
+    with system.spared(fleet, name):
         fleet.signal(name, signal.SIGSTOP)
         fleet.drain(name, on=True)
         yield
-        stage.await_moved(fleet, name)
+        system.await_moved(fleet, name)
         fleet.signal(name, signal.SIGCONT)
-        until(lambda: fleet.rests(name), f"{name} is back, drained", story=stage.story)
+        until(lambda: fleet.rests(name), f"{name} is back, drained", story=system.story)
         fleet.drain(name, on=False)
 
 
 @contextmanager
-def group_deleted(stage: Stage) -> Iterator[None]:
+def group_deleted(system: ChaosSystem) -> Iterator[None]:
     """`config delete --force` on a running group: its members stop and do not recreate it."""
-    fleet = stage.rng.choice([c for c in stage.fleets if not _has_victim(stage, c)])
+    fleet = system.rng.choice([c for c in system.fleets if not _has_victim(system, c)])
     fleet.delete()
-    until(lambda: not fleet.held(), f"{fleet.group} has stopped", story=stage.story)
+    until(lambda: not fleet.held(), f"{fleet.group} has stopped", story=system.story)
     yield
     assert fleet.held() == {}, "members brought a deleted group back"
     fleet.declare()
 
 
-def _has_victim(stage: Stage, fleet: CommandFleet) -> bool:
-    return any(group == fleet.group for group, _ in stage.victims)
+def _has_victim(system: ChaosSystem, fleet: CommandFleet) -> bool:
+    return any(group == fleet.group for group, _ in system.victims)
 
 
-def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:
+def _islander(inject: Callable[[ChaosSystem], None]) -> Callable[[ChaosSystem], Injected]:
     """A fault of the islanders' proxy, repaired when their tasks run elsewhere."""
 
     @contextmanager
-    def cut_off(stage: Stage) -> Iterator[None]:
-        lost = [(fleet, ISLANDER) for fleet in stage.fleets]
-        inject(stage)
+    def cut_off(system: ChaosSystem) -> Iterator[None]:
+        lost = [(fleet, ISLANDER) for fleet in system.fleets]
+        inject(system)
         try:
             yield
             for fleet, name in lost:
-                stage.await_moved(fleet, name)
+                system.await_moved(fleet, name)
         finally:
-            stage.island.mend()
+            system.island.mend()
 
     return cut_off
 
@@ -230,56 +230,56 @@ def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:
 
 
 @contextmanager
-def broker_killed(stage: Stage) -> Iterator[None]:
+def broker_killed(system: ChaosSystem) -> Iterator[None]:
     """SIGKILL to the broker that leads the membership partition; it is started again later."""
-    node = stage.kafka.nodes[_leader(stage)]
+    node = system.kafka.nodes[_leader(system)]
     node.kill()
     yield
     node.start(START_S)
-    stage.kafka.in_sync()
+    system.kafka.in_sync()
 
 
 @contextmanager
-def broker_frozen(stage: Stage) -> Iterator[None]:
+def broker_frozen(system: ChaosSystem) -> Iterator[None]:
     """SIGSTOP to that broker until another one leads the partition, and longer."""
-    number = _leader(stage)
-    node = stage.kafka.nodes[number]
+    number = _leader(system)
+    node = system.kafka.nodes[number]
     node.freeze()
     try:
-        until(lambda: _leader(stage) != number, "another broker leads", pause_s=0.5)
+        until(lambda: _leader(system) != number, "another broker leads", pause_s=0.5)
         yield
     finally:
         node.thaw()
-    stage.kafka.in_sync()
+    system.kafka.in_sync()
 
 
 @contextmanager
-def brokers_rolled(stage: Stage) -> Iterator[None]:
+def brokers_rolled(system: ChaosSystem) -> Iterator[None]:
     """A rolling restart: one broker after the other, each when all replicas are in sync."""
-    for position, node in enumerate(stage.kafka.nodes.values()):
+    for position, node in enumerate(system.kafka.nodes.values()):
         node.stop()
         if position == 1:
             yield
         node.start(START_S)
-        stage.kafka.in_sync()
+        system.kafka.in_sync()
 
 
 @contextmanager
-def broker_slow(stage: Stage) -> Iterator[None]:
+def broker_slow(system: ChaosSystem) -> Iterator[None]:
     """Everything to and from Kafka takes 100 to 300 ms longer, while a worker restarts.
 
     It counts as a fault of a worker. The groups settle in the slow network.
     """
-    delay_s = stage.rng.uniform(0.1, 0.3)
-    stage.mainland.delay(delay_s)
-    stage.island.delay(delay_s)
+    delay_s = system.rng.uniform(0.1, 0.3)
+    system.mainland.delay(delay_s)
+    system.island.delay(delay_s)
     try:
-        with worker_restarted(stage):
+        with worker_restarted(system):
             yield
-        stage.settle()
+        system.settle()
     finally:
-        stage.mainland.mend()
-        stage.island.mend()
+        system.mainland.mend()
+        system.island.mend()
 
 
 # ---------------------------------------------------------------- the table
@@ -323,16 +323,16 @@ ORDERLY = Fault("worker restarted in order", WORKER, worker_restarted, _LEFT)
 """The change that must still work after, or during, every fault that hits no worker."""
 
 
-def _executors(stage: Stage) -> list[psutil.Process]:
+def _executors(system: ChaosSystem) -> list[psutil.Process]:
     def two() -> list[psutil.Process]:
-        executors = stage.spark.executors()
+        executors = system.spark.executors()
         return executors if len(executors) == 2 else []
 
-    return until(two, "two executors run", story=stage.job.tail)
+    return until(two, "two executors run", story=system.job.tail)
 
 
-def _leader(stage: Stage) -> int:
-    return stage.kafka.leader(f"{stage.topics.prefix}.membership", 0)
+def _leader(system: ChaosSystem) -> int:
+    return system.kafka.leader(f"{system.topics.prefix}.membership", 0)
 
 
 def _fill(ballast: Path) -> None:

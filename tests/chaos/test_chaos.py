@@ -23,9 +23,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from chaos.chaos_system import ChaosSystem
 from chaos.faults import DISK_FULL, FAULTS, ORDERLY, WORKER, Fault
 from chaos.report import Played, Report, ownerless_s, stopped
-from chaos.stage import Stage
 from support.worker import overlap
 from support.worker.overlap import Tenure, now_ns
 
@@ -48,15 +48,15 @@ def test_no_fault_gives_a_task_two_owners_or_none(tmp_path: Path) -> None:
     """All faults, one after the other; the printed report must show no overlap and no loss."""
     rng = random.Random(SEED)
     report = Report(SEED)
-    with Stage(tmp_path, rng) as stage:
+    with ChaosSystem(tmp_path, rng) as system:
         began_ns = now_ns()
         try:
-            for faults in drawn(rng, possible(report, is_small=stage.is_small), MINUTES):
-                play(stage, report, began_ns, *faults)
+            for faults in drawn(rng, possible(report, is_small=system.is_small), MINUTES):
+                play(system, report, began_ns, *faults)
         finally:
-            sum_up(stage, report, began_ns)
-        assert report.overlaps == 0, [overlap.overlaps(fleet.tenures()) for fleet in stage.fleets]
-        nothing_lost(stage)
+            sum_up(system, report, began_ns)
+        assert report.overlaps == 0, [overlap.overlaps(fleet.tenures()) for fleet in system.fleets]
+        nothing_lost(system)
         late = [played for played in report.played if played.ownerless_s > played.bound_s + NOISE_S]
         assert late == [], "tasks were without an owner for longer than stated"
 
@@ -100,19 +100,19 @@ def drawn(rng: random.Random, chosen: list[Fault], minutes: float) -> Iterator[t
                 yield from ((fault,), (ORDERLY,))
 
 
-def play(stage: Stage, report: Report, began_ns: int, *faults: Fault) -> None:
+def play(system: ChaosSystem, report: Report, began_ns: int, *faults: Fault) -> None:
     """Cause the faults, repair them, wait until all groups settle, and report the result."""
     from_ns = now_ns()
     name = " + ".join(fault.name for fault in faults)
     print(f"{(from_ns - began_ns) / 1e9:7.1f} s  {name} ...", flush=True)
     outer, *inner = faults
-    with outer.inject(stage):
+    with outer.inject(system):
         for fault in inner:
-            with fault.inject(stage):
+            with fault.inject(system):
                 pass
-    stage.settle()
+    system.settle()
     to_ns = now_ns()
-    by_fleet: list[list[Tenure]] = [fleet.tenures() for fleet in stage.fleets]
+    by_fleet: list[list[Tenure]] = [fleet.tenures() for fleet in system.fleets]
     played = Played(
         fault=name,
         began_s=round((from_ns - began_ns) / 1e9, 3),
@@ -127,30 +127,30 @@ def play(stage: Stage, report: Report, began_ns: int, *faults: Fault) -> None:
         f"ownerless {played.ownerless_s:.1f} s at most (bound {played.bound_s:.0f} s)",
         flush=True,
     )
-    for fleet in stage.fleets:
+    for fleet in system.fleets:
         overlap.check(fleet.folder)
         assert fleet.misplaced() == []
         assert fleet.backward() == []
 
 
-def sum_up(stage: Stage, report: Report, began_ns: int) -> None:
+def sum_up(system: ChaosSystem, report: Report, began_ns: int) -> None:
     """Complete, print and write the report, also after a failure."""
-    by_fleet = [fleet.tenures() for fleet in stage.fleets]
+    by_fleet = [fleet.tenures() for fleet in system.fleets]
     report.elapsed_s = round((now_ns() - began_ns) / 1e9, 3)
     report.overlaps = sum(len(overlap.overlaps(tenures)) for tenures in by_fleet)
     report.starts = sum(len(tenures) for tenures in by_fleet)
-    report.rejected = len(stage.fleets[0].topics.records(TopicKind.REJECTED))
-    newest = [fleet.newest() for fleet in stage.fleets]
+    report.rejected = len(system.fleets[0].topics.records(TopicKind.REJECTED))
+    newest = [fleet.newest() for fleet in system.fleets]
     report.generations = sum(0 if group is None else group.generation for group in newest)
     report.show()
     if REPORT:
         report.write(Path(REPORT))
 
 
-def nothing_lost(stage: Stage) -> None:
+def nothing_lost(system: ChaosSystem) -> None:
     """No dead letters; groups keep their config; the newest coordinator wrote the last record."""
-    assert stage.fleets[0].topics.records(TopicKind.REJECTED) == []
-    for fleet in stage.fleets:
+    assert system.fleets[0].topics.records(TopicKind.REJECTED) == []
+    for fleet in system.fleets:
         published = [record for record in fleet.snapshots() if record.state is not GroupState.DEAD]
         assert {str(record.assignor) for record in published} == {fleet.config.assignor}
         assert {tuple(record.tasks) for record in published} == {tuple(fleet.config.tasks)}

@@ -30,8 +30,8 @@ READY_TIMEOUT_S = 180.0
 READ_TIMEOUT_S = 60.0
 
 
-class Stage:
-    """A broker, muster's topics, and processes that end with the stage.
+class BenchSystem:
+    """A broker, muster's topics, and processes that end with the system.
 
     Args:
         partitions: of each topic.
@@ -51,7 +51,7 @@ class Stage:
         self._properties = properties
         self._stack = ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> BenchSystem:
         self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         broker = self._stack.enter_context(
@@ -86,7 +86,7 @@ class Stage:
             future.result(60)
 
     def run(self, name: str, *command: str) -> Tethered:
-        """Start a Python program in the stage's folder; it is killed when the stage closes."""
+        """Start a Python program in the system's folder; it is killed when the system closes."""
         log = self._stack.enter_context((self.folder / f"{name}.log").open("ab"))
         process = Tethered([sys.executable, *command], output=log, cwd=self.folder)
         self._stack.callback(process.kill)
@@ -129,7 +129,7 @@ class Stage:
         self.producer.flush()
 
     def tail(self, topic: str) -> Consumer:
-        """A consumer at the end of every partition of a topic; closed with the stage."""
+        """A consumer at the end of every partition of a topic; closed with the system."""
         consumer = tail(self.clients, topic)
         self._stack.callback(consumer.close)
         return consumer
@@ -173,7 +173,7 @@ class Coordinator:
 
 
 def configure(
-    stage: Stage, group: str, tasks: int, values: dict[str, object] | None = None
+    system: BenchSystem, group: str, tasks: int, values: dict[str, object] | None = None
 ) -> None:
     """Configure a group of one subtopology; `values` are settings by Kafka's names."""
     event = GroupConfig(
@@ -182,7 +182,7 @@ def configure(
         settings=parse_settings(values or {}, "sticky"),
         tasks=(Subtopology("0", tasks),),
     )
-    stage.write(TopicKind.CONFIG, event)
+    system.write(TopicKind.CONFIG, event)
 
 
 def tail(clients: ClientSettings, topic: str) -> Consumer:
@@ -233,8 +233,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 __all__ = [
     "DEFAULT_PREFIX",
+    "BenchSystem",
     "Coordinator",
-    "Stage",
     "configure",
     "cpu_s",
     "next_message",

@@ -1,4 +1,4 @@
-"""The stage of the chaos tests: three brokers, a Spark cluster, the coordinator, three fleets.
+"""The system of the chaos tests: three brokers, a Spark cluster, the coordinator, three fleets.
 
 It is what an operator would run: three Kafka nodes with replication 3, a standalone Spark master
 with two workers, ``muster run`` submitted to it, and ``muster worker --exec`` processes. One worker
@@ -46,7 +46,7 @@ PINS = {"W1": ("p", "p-0", "p-1"), "W2": ("p", "p-1", "p-2"), ISLANDER: ("p-0", 
 """Two workers name each job of the static group, so any one worker can be lost."""
 
 
-class Stage:
+class ChaosSystem:
     """Everything that runs; a context manager that leaves nothing behind.
 
     Args:
@@ -67,7 +67,7 @@ class Stage:
         self._stack = ExitStack()
         self._jobs: list[Job] = []
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> ChaosSystem:
         try:
             self._set_up()
         except BaseException:
