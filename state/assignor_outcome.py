@@ -1,4 +1,4 @@
-"""The outcome of asking an assignor: a new target, or a failure.
+"""The outcome of asking an assignor: a new target, or a failure. `placement.py` asks and applies it.
 
 A built-in assignor is deterministic, so its outcome is applied at once. A plug-in may answer
 otherwise if Spark runs the batch again, and members would get records of both attempts. So its

@@ -93,7 +93,7 @@ def _set(draft: Draft, settings: Settings) -> None:
             draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
             draft.sessions.set_timeout(slot, settings.session_timeout_ms)
         draft.sessions.flags[slot] |= ASKED
-        draft.answer.add(slot)
+        draft.addressed.add(slot)
 
 
 def reweigh(draft: Draft, table: TaskTable) -> None:
@@ -129,7 +129,7 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
     }
     draft.owned.orphans = tuple(sorted(orphans - returned.keys()))
     _reclaim(draft, sorted(returned.items()))
-    draft.answer |= {o.slot for o in draft.owned.orphans}
+    draft.addressed |= {o.slot for o in draft.owned.orphans}
     _demand_more(draft, sorted({o.slot for o in new_orphans if not o.notified}))
     owes_release = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):

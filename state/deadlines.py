@@ -17,17 +17,16 @@ A deadline passes only when a record with a later time is read, so every record 
 absorbed. `wake_ups.py` says when a group needs a record that only moves its clocks.
 
 The time of a demand starts with a *proof* that the member could have read it, because a coordinator
-that is behind reads records older than its own demands. Each wake-up has a mark: all records that
-follow from the inputs up to it are acknowledged by Kafka. The tick repeats the mark, and every
-record behind that tick in the log is younger than the demands before the mark.
+that lags reads records that were written before its own demands. Each wake-up has a mark: Kafka has
+acknowledged all records that follow from the inputs up to the mark. The tick repeats the mark. So
+every record after that tick in the log was written when those demands could be read.
 """
 
 from __future__ import annotations
 
 from muster.protocol.events import Tick
 from muster.protocol.records import MemberState
-from muster.protocol.settings import Settings
-from muster.state import causes, deafness, fencing, membership, recovery, start_delay
+from muster.state import causes, deafness, fencing, membership, recovery, session_clock, start_delay
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
 from muster.state.liveness import (
@@ -42,28 +41,15 @@ ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
 
 
-def step_ms(draft: Draft) -> int:
-    """The longest time in ms that one jump of the session clock counts for."""
-    step = step_of(draft.settings)
-    return max(step, draft.settings.session_timeout_ms // 2) if draft.sessions.is_apart else step
-
-
-def step_of(settings: Settings) -> int:
-    """Two heartbeat intervals, or a fortieth of the session timeout if that is more, in ms.
-
-    The second bound avoids needless ticks in groups with short intervals and a long session.
-    """
-    return max(2 * settings.heartbeat_interval_ms, settings.session_timeout_ms // 40)
-
-
 def move_to(draft: Draft, at_ms: int) -> None:
     """Move the clocks to an event's time and decide the deadlines that have passed."""
     sessions = draft.sessions
-    sessions.catch_up(step_ms(draft))
+    step_ms = session_clock.longest_step_ms(draft)
+    session_clock.catch_up(sessions, step_ms)
     if at_ms <= sessions.clock_ms:
         return
     before_ms = sessions.clock_ms
-    sessions.move_to(at_ms, step_ms(draft))
+    session_clock.move_to(sessions, at_ms, step_ms)
     silent, slow = sessions.overdue()
     for slot in silent:
         if sessions.flags[slot] & (REFUSED | MUTE) == REFUSED:
@@ -105,7 +91,9 @@ def prove(draft: Draft, tick: Tick) -> None:
             patience_ms = int(draft.sessions.timeout_ms[slot])
         elif draft.sessions.flags[slot] & UNREAD:
             patience_ms = max(patience_ms, int(draft.sessions.timeout_ms[slot]))
-        draft.sessions.set_response_deadline(slot, patience_ms, step_ms(draft))
+        draft.sessions.set_response_deadline(
+            slot, patience_ms, session_clock.longest_step_ms(draft)
+        )
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -168,7 +156,7 @@ def follow_up_is_due(draft: Draft) -> bool:
     """
     at_ms = draft.timers.followup_ms
     is_over = at_ms is not None and at_ms <= draft.sessions.clock_ms
-    return is_over and is_settled(draft) and not draft.answered
+    return is_over and is_settled(draft) and not draft.applied_answer
 
 
 def next_ms(draft: Draft) -> int | None:

@@ -58,4 +58,4 @@ def free_tasks(draft: Draft, slot: int) -> None:
         away=False,
     )
     draft.touched.add(slot)
-    draft.answer.add(slot)
+    draft.addressed.add(slot)

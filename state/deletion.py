@@ -1,8 +1,8 @@
-"""Deletes a group in order, and remembers its generations.
+"""Deletes a group in order, remembers its generations, and says when nothing of it is kept.
 
 The tasks leave the table at once, so the members are asked to release all they have. A member that
 has stopped everything gets a fault and a tombstone and is removed. Its process asks to join again,
-and gets the fault until there is a config; so it needs no restart and brings nothing back.
+and gets the fault until there is a config; so it needs no restart and does not recreate the group.
 
 The record stays in state `Dead` with the last generation. A later config under the same name
 continues from it, so the fencing tokens of a task only grow.
@@ -18,7 +18,7 @@ from muster.protocol.tasks import TaskTable
 from muster.state import config_events, member_records, reconcile
 from muster.state.causes import Causes
 from muster.state.draft import Draft
-from muster.state.group import Member
+from muster.state.group import Group, Member
 from muster.state.liveness import FENCED
 from muster.state.roster import Roster
 
@@ -78,3 +78,17 @@ def _dismiss(draft: Draft, member: Member) -> None:
         )
         draft.replies.append((member.id, record))
     draft.tombstone(MemberId(member.id))
+
+
+def may_be_forgotten(group: Group) -> bool:
+    """Whether nothing of a group needs to be kept: it has no member and never had a config.
+
+    A deleted group is kept because of its generation number, unless it never had one.
+    """
+    if group.dead:
+        return not group.roster and max(group.generation, group.recovery.floor) == 0
+    return (
+        not (group.roster or len(group.table))
+        and group.assignor == DEFAULT_ASSIGNOR
+        and config_events.offset_of(group.sessions.through) < 0
+    )

@@ -30,7 +30,7 @@ class Departed:
         self._tasks = defaultdict[Role, Codes](no_codes)
 
     def note(self, slot: int, member: str, departure: str) -> None:
-        """Note a member that left the placement; `why` completes "<member id> …"."""
+        """Note a member that left the placement; `departure` completes "<member id> …"."""
         self._members[slot] = (member, f"{member} {departure}")
 
     def note_tasks(self, role: Role, pairs: Codes) -> None:

@@ -81,10 +81,10 @@ class Draft:
         causes: why a new generation is due; empty = none is due.
         possible_causes: causes that count only if the assignor now gives another answer.
         departed: what the members had that left the placement in this batch.
-        answered: this batch applied a deferred answer, of which no member has its record yet.
+        applied_answer: this batch applied a deferred answer, of which no member has its record yet.
         was_aside: that answer was computed aside.
         due: the assignor must run although no cause was added (a deadline, a last release).
-        answer: slots that get a record even if nothing changed for them.
+        addressed: slots whose members get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
         on_disk: copies that a member gave up in this batch, in a report with the lag of what is
             left on its disk.
@@ -136,8 +136,8 @@ class Draft:
         self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
-        self.answered = self.was_aside = self.due = self.fence_is_read = False
-        self.answer, self.acknowledged = set[int](), set[int]()
+        self.applied_answer = self.was_aside = self.due = self.own_tick_is_read = False
+        self.addressed, self.acknowledged = set[int](), set[int]()
         self.touched, self.freed_slots = set[int](), set[int]()
         self.on_disk = set[int]()
         self.replies: list[tuple[str, Record]] = []
@@ -200,7 +200,7 @@ class Draft:
         member = self.roster.remove(slot)
         self.sessions.clear(slot)
         self.freed_slots.add(slot)
-        self.answer.discard(slot)
+        self.addressed.discard(slot)
         self.acknowledged.discard(slot)
         self.recovered(slot)
         self.timers.drain_until_ms = {
@@ -219,7 +219,7 @@ class Draft:
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
                 # The newest records are questions without tasks.
-                self.answer |= set(self.roster.slots)
+                self.addressed |= set(self.roster.slots)
 
     def own_asked(self) -> set[int]:
         """`Recovery.asked` as a set of this draft, which may be changed."""
@@ -423,7 +423,7 @@ class Draft:
     def ask(self, slot: int) -> None:
         """Publish the member's record again and ask for a report."""
         self.sessions.flags[slot] |= ASKED
-        self.answer.add(slot)
+        self.addressed.add(slot)
 
     # ---------------------------------------------------------------------------------- done
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 class InvariantViolation(AssertionError):
     """A group broke an invariant: a bug in muster.
 
-    Operator action: report it with the story; until it is fixed the group stays parked.
+    Operator action: report the message of the dead letter GROUP_FAILED; the group stays parked
+    until it is fixed.
 
     Attributes:
         law: the invariant, in words.

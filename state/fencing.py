@@ -1,4 +1,9 @@
-"""Faults: fencing members that broke the rules, and answering processes that are not members."""
+"""Faults: fencing members that broke the rules, and answering processes that are not members.
+
+Here is what a fence does. Who decides that a member is fenced: `deadlines` (it did not answer a
+demand in time, or its events are refused), `reports` (it holds what was not granted, or names an
+epoch that was not), `heartbeats` (such an epoch), `deafness` (it does not read what it is sent).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,7 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
     draft.sessions.demand(slot)
-    draft.answer.discard(slot)
+    draft.addressed.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
     notify(draft, slot, message)
 

@@ -106,8 +106,8 @@ class Recovery:
             from; None after the first batch, and for other groups.
         is_doubtful: a superseded coordinator may have written that snapshot. The questions then
             grant nothing.
-        is_fenced: no earlier coordinator takes an event of the group that lies behind the first
-            tick of this one, because all of them obey such ticks.
+        predecessors_obey: no earlier coordinator takes an event of the group that lies behind the
+            first tick of this one, because all of them obey such ticks.
         successor: epoch of a later coordinator, which a tick has named. This one then takes no
             event of the group any more. None = no tick has named one.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
@@ -119,7 +119,7 @@ class Recovery:
     since_epoch: int | None = None
     snapshot_epoch: int | None = None
     is_doubtful: bool = False
-    is_fenced: bool = False
+    predecessors_obey: bool = False
     successor: int | None = None
     floor: int = 0
 
@@ -182,10 +182,10 @@ class Group:
         rest = json.loads(liveness[end:])
         recovery = Recovery(
             asked=frozenset(record.recovering),
-            unverified_until_ms=rest["wary"],
+            unverified_until_ms=rest["wary"],  # stored under its former name
             since_epoch=rest.get("since"),
             is_doubtful=rest.get("doubtful", False),
-            is_fenced=rest.get("fenced", False),
+            predecessors_obey=rest.get("fenced", False),
             successor=rest.get("successor"),
             floor=rest.get("floor", 0),
         )
@@ -202,7 +202,7 @@ class Group:
 
     @classmethod
     def recover(
-        cls, record: GroupSnapshot, *, unverified: bool = True, fenced: bool = False
+        cls, record: GroupSnapshot, *, unverified: bool = True, predecessors_obey: bool = False
     ) -> Group:
         """The group of a published record whose liveness is lost.
 
@@ -213,8 +213,8 @@ class Group:
             record: the newest one of the group.
             unverified: the checkpoint is lost, so an earlier coordinator may still run. False = the
                 record is of this checkpoint, and only the liveness cannot be read.
-            fenced: the coordinator before this one obeys the first tick of this one, and all
-                events of the group behind the record are read.
+            predecessors_obey: the coordinator before this one obeys the first tick of this one, and
+                all events of the group behind the record are read.
         """
         sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
         sessions.clock_ms = sessions.session_ms = sessions.covered_ms = record.clock_ms
@@ -229,7 +229,7 @@ class Group:
             asked=frozenset(member.slot for member in record.members if not member.away),
             unverified_until_ms=UNPROVED if unverified else None,
             # Of a group without members, a join that the record lacks may not be read again.
-            is_fenced=fenced and unverified and bool(record.members),
+            predecessors_obey=predecessors_obey and unverified and bool(record.members),
             # The lost batch may have granted tasks under this one.
             floor=max(record.generation, record.floor) + 1,
         )
@@ -261,7 +261,7 @@ class Group:
             rest["doubtful"] = True
         if self.target.asked_ms is not None or self.target.is_overtaken:
             rest |= {"asked": self.target.asked_ms, "overtaken": self.target.is_overtaken}
-        if self.recovery.is_fenced:
+        if self.recovery.predecessors_obey:
             rest["fenced"] = True
         if self.recovery.successor is not None:
             rest["successor"] = self.recovery.successor

@@ -8,6 +8,9 @@ A member offers to heartbeat apart when it joins. The coordinator asks it to onc
 within the last two sessions, that a clock listens. So a job without the topic, or without the right
 to read it, gets all heartbeats from `muster.membership`. The coordinator never asks a member to
 stop, because no heartbeat of it would count until the member had read that.
+
+The member's side: `worker/messages.py` chooses the topic of a heartbeat; `membership.py` tells a
+member that joins to heartbeat apart.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
-from muster.state import deadlines, deafness, fencing
+from muster.state import deafness, fencing, session_clock
 from muster.state.draft import Draft
 from muster.state.liveness import APART, FENCED, OFFERED
 from muster.state.roster import Roster
@@ -36,7 +39,7 @@ def absorb_cover(draft: Draft, tick: Tick) -> None:
     session_before_ms = sessions.session_ms
     if sessions.is_apart:
         cover_span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
-        sessions.cover(*cover_span, deadlines.step_ms(draft))
+        session_clock.cover(sessions, *cover_span, session_clock.longest_step_ms(draft))
     if tick.refused:
         for heard in cover.heard:
             fencing.note_refused(draft, heard.member)
@@ -53,7 +56,7 @@ def ask_to_write_apart(draft: Draft, tick: Tick) -> None:
     slots = [slot for slot in offering if not draft.member(slot).away]  # they get no record
     if slots:
         flags[slots] |= APART
-        draft.answer.update(slots)
+        draft.addressed.update(slots)
 
 
 def _hear(draft: Draft, cover: Cover, session_before_ms: int) -> None:

@@ -22,7 +22,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Lag, Origin
 from muster.protocol.ids import Role
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import takeovers
+from muster.state import next_actives
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Group
@@ -144,7 +144,7 @@ def _merge(draft: Draft, new_lags: dict[int, int], at_ms: int) -> None:
     newly_behind = pair[
         is_accepted & (offsets > lag_limit) & ~(has_known & (known_offsets > lag_limit))
     ]
-    _promote(draft, newly_caught_up, newly_behind)
+    _note_causes(draft, newly_caught_up, newly_behind)
 
 
 def _is_repeated(known_lags: Lags, pair: int, offsets: int, since_ms: int) -> bool:
@@ -166,7 +166,7 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
     is_outdated &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     draft.owned.lags = draft.owned.lags.where(~is_outdated)
     newly_caught_up = np.setdiff1d(newly_ready, caught_up_before, assume_unique=True)
-    _promote(draft, newly_caught_up, newly_caught_up[:0])
+    _note_causes(draft, newly_caught_up, newly_caught_up[:0])
 
 
 def end(draft: Draft, given_up: Codes) -> None:
@@ -177,9 +177,9 @@ def end(draft: Draft, given_up: Codes) -> None:
 
 
 def end_given_up(draft: Draft, slot: int, lags: Sequence[Lag]) -> None:
-    """The member gave tasks up in the report that has these lags: they are those of its disk.
+    """Replace the lags of tasks that a report released by the lags in the same report.
 
-    What was known before of these tasks ends, and the report's lags count in its place.
+    These describe the files that are left on the member's disk.
     """
     if draft.table is not draft.group.table:
         return
@@ -202,7 +202,7 @@ def _is_held(group: Group | Draft, pairs: Codes) -> BoolArray:
 
 
 def forget(draft: Draft, slot: int) -> None:
-    """A new process stands for a member: it has not reported anything of its copies yet."""
+    """Forget the lags of a member whose new process has joined and has reported no copies yet."""
     draft.owned.ready = draft.owned.ready[slot_of(draft.owned.ready) != slot]
     of_others = slot_of(draft.owned.lags.pair) != slot
     draft.owned.lags = draft.owned.lags.where(of_others)
@@ -269,7 +269,7 @@ def _copies(group: Group | Draft) -> Codes:
 # ------------------------------------------------------------------- generations that lags open
 
 
-def _promote(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
+def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
     """Open a generation if a copy may take over now that could not before.
 
     Args:
@@ -280,7 +280,7 @@ def _promote(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
     learners = np.intersect1d(
         newly_caught_up, draft.owned.copies[Role.LEARNER].kept, assume_unique=True
     )
-    awaited_pairs = takeovers.awaited(draft)
+    awaited_pairs = next_actives.awaited(draft)
     awaited_ready = np.setdiff1d(
         np.intersect1d(newly_caught_up, awaited_pairs, assume_unique=True), learners
     )

@@ -4,14 +4,8 @@ It has arrays with one row per slot, the clocks, the read offsets and the publis
 of heartbeats is one vectorised update, whatever the size of the snapshot and the number of tasks.
 
 The group clock, `clock_ms`, is the newest broker timestamp of the group's membership records. The
-session clock, `session_ms`, follows it, but a jump counts for at most one step
-(`deadlines.step_of`), so a broker outage expires no member. Sessions and demands use session time.
-
-Where a member heartbeats apart (`protocol.covers`), the heartbeats are not among these records, so
-a later record does not prove that a member was silent. The session clock then moves only with the
-covers of ticks: `covered_ms` is the broker time up to which it has counted. A sign of life that is
-read from `muster.membership` in between counts from its own time, and a second more, because the
-two topics may have their leaders on brokers whose clocks differ.
+session clock, `session_ms`, follows it by the rules of `session_clock.py`. Sessions and demands use
+session time.
 
 A *demand* is what a member must do in time: release tasks, answer, or leave (if fenced).
 A heartbeat is a *miss* if its digest is not the expected one or a requested report has not come.
@@ -96,7 +90,7 @@ class Liveness:
         published_mark: the mark of the published wake-up.
         agreement: the heartbeats with which the published wake-up lets the clock wait.
         through: (topic, partition) → newest offset read.
-        last_ms: session time of the last sign of life.
+        last_ms: session time when the member was last heard.
         timeout_ms: session timeout in force; 0 = the slot is free.
         response_due: the pending response; 0 = none. Above 0: session time at which the member's
             time is over. Below 0: minus the value of `taken` when the demand was made; no tick has
@@ -156,7 +150,7 @@ class Liveness:
 
     def start(self, slot: int, timeout_ms: int) -> None:
         """Start a session for a new member in the slot."""
-        self.last_ms[slot] = self.sign_ms
+        self.last_ms[slot] = self.activity_ms
         self.timeout_ms[slot] = timeout_ms
         self.response_due[slot] = 0
         self.digest[slot] = self.epoch[slot] = self.reported[slot] = 0
@@ -168,9 +162,9 @@ class Liveness:
         self.start(slot, 0)
 
     def hear(self, slot: int) -> None:
-        """Note a sign of life that is not a heartbeat."""
+        """Note an event of the member that is not a heartbeat."""
         if not self.flags[slot] & MUTE:
-            self.last_ms[slot] = self.sign_ms
+            self.last_ms[slot] = self.activity_ms
             self.flags[slot] &= 0xFFFF & ~REFUSED
 
     def set_timeout(self, slot: int, timeout_ms: int) -> None:
@@ -196,17 +190,18 @@ class Liveness:
         return self.listened_ms > max(self.clock_ms - 2 * timeout_ms, 0)
 
     @property
-    def sign_ms(self) -> int:
-        """Session time of a sign of life that is read from `muster.membership` now.
+    def activity_ms(self) -> int:
+        """Session time of an event that is read from `muster.membership` now.
 
         The session clock may be behind the group clock: while members heartbeat apart, and until
-        `catch_up` when the last of them has left. The time before the sign must not count later.
+        `session_clock.catch_up` when the last of them has left. The time before the event must not
+        count later.
         """
         is_behind = self.covered_ms < self.clock_ms
-        return self.sign_of(self.clock_ms) if is_behind or self.is_apart else self.session_ms
+        return self.activity_of(self.clock_ms) if is_behind or self.is_apart else self.session_ms
 
-    def sign_of(self, at_ms: int) -> int:
-        """Session time of a sign of life of this broker time, while the clock is behind."""
+    def activity_of(self, at_ms: int) -> int:
+        """Session time of an event of this broker time, while the session clock is behind."""
         return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
 
     def has_same_apart(self, other: Liveness) -> bool:
@@ -217,52 +212,6 @@ class Liveness:
         """Note whether a member can heartbeat apart, and whether it is told to."""
         other_flags = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))
         self.flags[slot] = other_flags | (OFFERED if offered else 0) | (APART if apart else 0)
-
-    def move_to(self, at_ms: int, step_ms: int) -> None:
-        """Move both clocks; the session clock by `step_ms` at most."""
-        if at_ms <= self.clock_ms:
-            return
-        if self.clock_ms == 0:
-            self.clock_ms = self.session_ms = self.covered_ms = at_ms
-            return
-        if not self.is_apart:
-            self.session_ms += min(at_ms - self.covered_ms, step_ms)
-            self.covered_ms = at_ms
-        self.clock_ms = at_ms
-
-    def catch_up(self, step_ms: int) -> None:
-        """Let the session clock follow the group clock once no member heartbeats apart."""
-        if self.covered_ms < self.clock_ms and not self.is_apart:
-            self.session_ms += min(self.clock_ms - self.covered_ms, step_ms)
-            self.covered_ms = self.clock_ms
-            np.minimum(self.last_ms, self.session_ms, out=self.last_ms)
-            self._earliest_ms = None
-
-    def cover(self, from_ms: int, through_ms: int, at_ms: int, step_ms: int) -> None:
-        """Move the session clock by covered time, `step_ms` at most.
-
-        Args:
-            from_ms: start of the span of a cover.
-            through_ms: its end.
-            at_ms: broker time of its tick. No cover vouches for time after its tick, so a forged
-                one ends no session before its time.
-            step_ms: the longest time that one cover counts for.
-        """
-        claimed_before_ms = max(self.covered_ms, self.claimed_ms)
-        self.claimed_ms = max(self.claimed_ms, min(through_ms, at_ms + BROKERS_DIFFER_MS))
-        through_ms = min(through_ms, at_ms)
-        newly_covered_ms = through_ms - max(from_ms, self.covered_ms)
-        if through_ms <= self.covered_ms:
-            return
-        if from_ms > claimed_before_ms:
-            # In the time that no clock vouches for, a member may have begun a new lease.
-            listening = (self.flags & (APART | MUTE)) == APART
-            self.last_ms[listening] = np.maximum(self.last_ms[listening], self.session_ms)
-        self.session_ms += min(max(newly_covered_ms, 0), step_ms)
-        self.covered_ms = through_ms
-        # A time that no clock vouches for must not lengthen a session either.
-        np.minimum(self.last_ms, self.sign_of(max(self.clock_ms, at_ms)), out=self.last_ms)
-        self._earliest_ms = None
 
     @property
     def earliest_ms(self) -> int:
@@ -327,7 +276,7 @@ class Liveness:
 
         Covers may be behind for minutes, but the next one counts for `step_ms` at most.
         """
-        now_ms = min(self.sign_ms, self.session_ms + step_ms + BROKERS_DIFFER_MS)
+        now_ms = min(self.activity_ms, self.session_ms + step_ms + BROKERS_DIFFER_MS)
         self.response_due[slot] = now_ms + patience_ms
         self._earliest_ms = None
 

@@ -50,6 +50,7 @@ from muster.state import (
     reconcile,
     recovery,
     reports,
+    session_clock,
     start_delay,
     superseded,
     wake_ups,
@@ -220,12 +221,12 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
     while run:
         sessions = draft.sessions
-        sessions.catch_up(deadlines.step_ms(draft))
+        session_clock.catch_up(sessions, session_clock.longest_step_ms(draft))
         draft.newest = run[-1].origin
         at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
         clock_times = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
         is_apart = sessions.is_apart
-        session_times = _session_times(draft, clock_times, is_apart)
+        session_times = session_clock.session_times(draft, clock_times, is_apart)
         sessions.reset_earliest()
         other_deadline_ms = deadlines.next_ms(draft)
         run_length = int(np.searchsorted(session_times, sessions.earliest_ms))
@@ -251,18 +252,6 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
         run = run[run_length:]
 
 
-def _session_times(draft: Draft, clock_times: Times, is_apart: bool) -> Times:
-    """Session time when each heartbeat is read; where members heartbeat apart, it stands still."""
-    sessions = draft.sessions
-    clock_before = sessions.clock_ms or int(clock_times[0])
-    session_now = sessions.session_ms or clock_before
-    if is_apart:
-        return np.full(len(clock_times), session_now, dtype=np.int64)
-    steps = np.diff(clock_times, prepend=sessions.covered_ms or clock_before)
-    steps = np.minimum(steps, deadlines.step_ms(draft))
-    return session_now + np.cumsum(steps)
-
-
 def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> None:
     by_id = draft.roster.by_id
     slots = np.fromiter((by_id.get(b.member, -1) for b in run), dtype=np.intp, count=len(run))
@@ -283,7 +272,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> Non
 def _settle(draft: Draft) -> None:
     """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
-    recovery.end_behind_fence(draft)
+    recovery.verify_after_own_tick(draft)
     if recovery.has_ended(draft):
         draft.due = True
         draft.touched |= set(draft.roster.slots)
@@ -312,7 +301,7 @@ def _settle(draft: Draft) -> None:
     if (opens_generation or draft.due or _gate_opened(draft)) and placement.due(draft):
         draft.cause = _without_waits(draft)
         placement.place(draft)
-    if not (draft.answer or draft.touched or draft.acknowledged or draft.changed):
+    if not (draft.addressed or draft.touched or draft.acknowledged or draft.changed):
         return
     member_records.write(draft, reconcile.settle(draft))
     draft.acknowledged.clear()

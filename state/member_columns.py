@@ -69,9 +69,9 @@ class Columns:
         )
 
 
-def seated(column: Objects | None, seats: IntArray) -> tuple[Any, ...] | None:
+def values_of(column: Objects | None, placeable: IntArray) -> tuple[Any, ...] | None:
     """A column in the order of the given slots; None if the column is None."""
-    return None if column is None else tuple(column[seats].tolist())
+    return None if column is None else tuple(column[placeable].tolist())
 
 
 class _Field(NamedTuple):

@@ -10,7 +10,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import Dictionary, MemberAssignment, no_tasks
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import fencing, takeovers
+from muster.state import fencing, next_actives
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import APART, ASKED, FENCED
@@ -32,8 +32,8 @@ def write(draft: Draft, slots: list[int]) -> None:
     for role in COPY_ROLES:
         kept_copies = draft.owned.copies[role].kept
         role_sets[role] = _split(draft, task_of(kept_copies), slot_of(kept_copies), slots)
-    coming_active = takeovers.standbys(draft)
-    awaited_sets = _split(draft, task_of(coming_active), slot_of(coming_active), slots)
+    next_standbys = next_actives.standbys(draft)
+    next_sets = _split(draft, task_of(next_standbys), slot_of(next_standbys), slots)
     names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
@@ -51,12 +51,12 @@ def write(draft: Draft, slots: list[int]) -> None:
             draft.replies.append((member.id, _record(draft, question, Holding(), EMPTY, names)))
             continue
         holding = Holding(*(role_sets[role].get(slot, EMPTY) for role in Role))
-        record = _record(draft, member, holding, awaited_sets.get(slot, EMPTY), names)
+        record = _record(draft, member, holding, next_sets.get(slot, EMPTY), names)
         draft.replies.append((member.id, record))
 
 
 def _record(
-    draft: Draft, member: Member, holding: Holding, awaited: TaskSet, names: Dictionary | None
+    draft: Draft, member: Member, holding: Holding, next_tasks: TaskSet, names: Dictionary | None
 ) -> MemberAssignment:
     return MemberAssignment(
         group=draft.id,
@@ -71,7 +71,7 @@ def _record(
         active=holding.active,
         standby=holding.standby,
         learner=holding.learner,
-        next=awaited,
+        next=next_tasks,
         report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,

@@ -3,8 +3,8 @@
 These functions place and grant nothing. A faulty event never raises: the process gets a record with
 a `Fault`, or the event becomes a dead letter.
 
-Exclusive ownership decides doubts. A member that breaks the rules is *fenced*: its record tells it
-to drop everything, its heartbeats no longer count, and its tasks stay its own until it leaves,
+In doubt, no second member gets a task. A member that breaks the rules is *fenced*: its record tells
+it to drop everything, its heartbeats no longer count, and its tasks stay its own until it leaves,
 or a session has passed. An active that a process claims and another member holds is a
 *duplicate*, which the process must give up.
 """
@@ -118,7 +118,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     """
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
-        draft.answer.add(slot)
+        draft.addressed.add(slot)
         return
     profile = _profile_of(event)
     if any(getattr(member, name) != profile[name] for name in PROFILE):
@@ -145,7 +145,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.free_gone()
     reports.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
-    draft.answer.add(slot)
+    draft.addressed.add(slot)
 
 
 def _profile_of(event: Join) -> dict[str, Any]:

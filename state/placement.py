@@ -35,7 +35,7 @@ from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import places
 from muster.state.liveness import DEAF, FENCED
-from muster.state.member_columns import seated
+from muster.state.member_columns import values_of
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
 
@@ -110,7 +110,7 @@ def follow_overtaken(draft: Draft) -> None:
         draft.cause = cut("; ".join((draft.cause, str(draft.causes))))
         draft.causes, target.is_overtaken = Causes(), True
     elif target.is_overtaken and target.asked_ms is None and not draft.was_aside:
-        draft.causes.add("what came during the placement")
+        draft.causes.add("changes that arrived while the previous placement was computed")
         target.is_overtaken = False
 
 
@@ -155,8 +155,8 @@ def take_deferred(draft: Draft) -> bool:
         outcome = _of_present(draft, outcome, target.asked_ms)
     _apply(draft, outcome)
     draft.was_aside, target.asked_ms = target.asked_ms is not None, None
-    draft.publishes_again = True  # as above
-    draft.answered = isinstance(outcome, Answer)
+    draft.publishes_again = True  # so that a replay knows where the batch ended
+    draft.applied_answer = isinstance(outcome, Answer)
     return True
 
 
@@ -185,8 +185,8 @@ def _of_present(draft: Draft, answer: Answer, asked_ms: int) -> Answer:
 
 
 def _ask_assignor(draft: Draft) -> Outcome:
-    seated = seats(draft)
-    view = view_of(draft, seated)
+    placeable = placeable_slots(draft)
+    view = view_of(draft, placeable)
     try:
         assignor = draft.lookup(draft.assignor)
         placement = assignor.assign(view)
@@ -200,7 +200,7 @@ def _ask_assignor(draft: Draft) -> Outcome:
             retriable,
             draft.newest,
         )
-    slots = np.append(seated, NO_MEMBER).astype(np.int32)
+    slots = np.append(placeable, NO_MEMBER).astype(np.int32)
     active = slots[placement.active]
     is_same_vector = placement.destination is placement.active
     copies = ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner))
@@ -217,7 +217,7 @@ def _ask_assignor(draft: Draft) -> Outcome:
     )
 
 
-def seats(draft: Draft) -> IntArray:
+def placeable_slots(draft: Draft) -> IntArray:
     """Slots of the members that a placement may use, in the order of their ids.
 
     Fenced and deaf members are left out. Members drained for `scale.down.timeout.ms` are left out
@@ -230,14 +230,14 @@ def seats(draft: Draft) -> IntArray:
     is_left_out = is_fenced | draft.mask(deadlines.drained(draft))[roster]
     if is_left_out.all():
         is_left_out = is_fenced
-    seat_slots: IntArray = roster[~is_left_out]
-    return seat_slots
+    slots: IntArray = roster[~is_left_out]
+    return slots
 
 
-def view_of(draft: Draft, seats: IntArray) -> GroupView:
-    """The group as an assignor sees it, with the members of `seats` in that order."""
+def view_of(draft: Draft, placeable: IntArray) -> GroupView:
+    """The group as an assignor sees it, with the members of `placeable` in that order."""
     index = np.full(len(draft.roster.by_slot) + 1, NO_MEMBER, dtype=np.int32)
-    index[seats] = np.arange(len(seats), dtype=np.int32)
+    index[placeable] = np.arange(len(placeable), dtype=np.int32)
     columns = draft.roster.columns
     owner = _previous(draft)
     copies = draft.owned.copies[Role.LEARNER]
@@ -250,25 +250,25 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     return group_view(
         tasks=draft.table,
         settings=draft.settings,
-        members=tuple(columns.id[seats].tolist()),
-        capacity=columns.capacity[seats],
+        members=tuple(columns.id[placeable].tolist()),
+        capacity=columns.capacity[placeable],
         active=index[owner],
         standby=_pairs(standby, index),
         learner=_pairs(learner, index),
         ready=_pairs(np.intersect1d(caught_up, learner, assume_unique=True), index),
         lags=_view_lags(draft, np.setdiff1d(caught_up, learner, assume_unique=True), spare, index),
-        draining=columns.draining[seats],
-        rack=seated(columns.rack, seats),
-        tags=seated(columns.tags, seats),
-        topics=seated(columns.topics, seats),
-        static=seated(columns.static, seats),
-        protocols=seated(columns.protocols, seats),
+        draining=columns.draining[placeable],
+        rack=values_of(columns.rack, placeable),
+        tags=values_of(columns.tags, placeable),
+        topics=values_of(columns.topics, placeable),
+        static=values_of(columns.static, placeable),
+        protocols=values_of(columns.protocols, placeable),
         also_active=_pairs(draft.owned.duplicate, index),
-        config_offsets=columns.config_offset[seats],
+        config_offsets=columns.config_offset[placeable],
         config_offset=config_events.offset_of(draft.sessions.through),
         now_ms=draft.sessions.clock_ms,
         memory=draft.target.memory,
-        whole_generation=not (draft.sessions.misses[seats] > 0).any(),
+        whole_generation=not (draft.sessions.misses[placeable] > 0).any(),
     )
 
 
@@ -393,7 +393,7 @@ def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[
 def _note_unseen(draft: Draft) -> None:
     """Note the members that the view leaves out, and what they had."""
     is_unseen = draft.mask(draft.roster.slots)
-    is_unseen[seats(draft)] = False
+    is_unseen[placeable_slots(draft)] = False
     for slot in np.flatnonzero(is_unseen).tolist():
         draft.departed.note(slot, draft.member(slot).id, _unseen(draft, slot))
     owner = _previous(draft)

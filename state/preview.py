@@ -50,5 +50,5 @@ def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | Group
             case GroupConfig():
                 config_events.configure(draft, event)
     draft.drop_gone()
-    view = placement.view_of(draft, placement.seats(draft))
+    view = placement.view_of(draft, placement.placeable_slots(draft))
     return Preview(view, lambda reasons: placement.moves_of(draft, view, reasons))

@@ -35,7 +35,7 @@ from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, recovery, reports, takeovers
+from muster.state import lag, next_actives, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import AGREED, FENCED
@@ -61,7 +61,7 @@ class _Stepping:
 
 def settle(draft: Draft) -> list[int]:
     """Move every affected member one step; returns the slots that need a record, ascending."""
-    touched = draft.touched | draft.answer | draft.acknowledged
+    touched = draft.touched | draft.addressed | draft.acknowledged
     if recovery.is_halted(draft):
         _note_acknowledged(draft)
     else:
@@ -69,11 +69,11 @@ def settle(draft: Draft) -> list[int]:
         _revoke(draft, stepping)
         _grant(draft, stepping)
         touched |= _transit(draft, stepping)
-        draft.answer |= set(np.flatnonzero(stepping.changed).tolist())
-        draft.answer |= takeovers.changed(draft)
+        draft.addressed |= set(np.flatnonzero(stepping.changed).tolist())
+        draft.addressed |= next_actives.changed(draft)
     lag.settle(draft)
     _expect(draft, sorted(touched))
-    return sorted(draft.answer)
+    return sorted(draft.addressed)
 
 
 def _note_acknowledged(draft: Draft) -> None:
@@ -121,7 +121,7 @@ def _stepping(draft: Draft) -> _Stepping:
     may_step = np.zeros(count, dtype=np.bool_)
     for slots_part in affected_slots:
         may_step[slots_part] = True
-    may_step[list(draft.answer | draft.acknowledged)] = True
+    may_step[list(draft.addressed | draft.acknowledged)] = True
     if recovery.is_halted(group_before):  # members may wait for nothing more
         may_step[list(draft.roster.slots)] = True
     may_step[-1] = False
@@ -220,7 +220,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
                 deadline_ms=now_ms + patience_ms,
             )
             draft.sessions.demand(slot)
-            draft.answer.add(slot)
+            draft.addressed.add(slot)
             continue
         state = MemberState.UNRELEASED if stepping.waits[slot] else MemberState.STABLE
         target_epoch = max(member.epoch, draft.target.generation)

@@ -9,9 +9,9 @@
 - The group is unverified until an old coordinator that still ran has read the later claim: two
   heartbeat intervals, and at least `NOTICES_MS`, after the first record that was provably written
   after the start.
-- Where the old coordinator obeys ticks (`is_fenced`), the group is verified with the batch that has
-  the new one's first tick. A coordinator that reads a tick of a later one takes no event of that
-  batch or after it (`superseded`), so it admits only members that the new one asks too.
+- Where the old coordinator obeys ticks (`predecessors_obey`), the group is verified with the batch
+  that has the new one's first tick. A coordinator that reads a tick of a later one takes no event
+  of that batch or after it (`superseded`), so it admits only members that the new one asks too.
 - The question repeats what the snapshot granted. It grants nothing if the snapshot is *doubtful*:
   another coordinator claimed after the one that wrote it, and may have given the tasks away.
 
@@ -26,7 +26,7 @@ from muster.state.group import UNPROVED, Group
 
 NOTICES_MS = 3_000
 """A running coordinator reads a later claim within this time; usually it takes milliseconds."""
-WAITS = "waits until a coordinator that ran before must have stopped"
+WAITS = "waits until any earlier coordinator has certainly stopped"
 """Part of the cause of a generation that is opened while the group is unverified."""
 
 
@@ -83,13 +83,13 @@ def is_halted(group: Draft | Group) -> bool:
     return bool(group.recovery.asked) or is_unverified(group)
 
 
-def end_behind_fence(draft: Draft) -> None:
-    """The group is verified after the batch in which its own tick was read; see `is_fenced`.
+def verify_after_own_tick(draft: Draft) -> None:
+    """Verify the group after the batch in which its own tick was read; see `predecessors_obey`.
 
     The batch counts as a whole: if a broker's clock was set back, a join that stands before the
     tick in the log may be taken in after it.
     """
-    if draft.fence_is_read:
+    if draft.own_tick_is_read:
         draft.recovery.unverified_until_ms = None
 
 
@@ -101,8 +101,8 @@ def has_ended(draft: Draft) -> bool:
 def prove(draft: Draft, coordinator_epoch: int | None, *, by_tick: bool = False) -> None:
     """Set the end of the unverified time if a record names this coordinator or a later one."""
     is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
-    if is_new and draft.recovery.is_fenced:
-        draft.fence_is_read |= by_tick
+    if is_new and draft.recovery.predecessors_obey:
+        draft.own_tick_is_read |= by_tick
     elif is_new and draft.recovery.unverified_until_ms == UNPROVED:
         patience_ms = max(2 * draft.settings.heartbeat_interval_ms, NOTICES_MS)
         draft.recovery.unverified_until_ms = draft.sessions.clock_ms + patience_ms

@@ -3,7 +3,8 @@
 A report's revision is that of the newest record its sender acted on:
 
 - below a revision reported before: the report is late or repeated, and is ignored;
-- at least that of the record that asked for a release: asked-for tasks that it lacks are released;
+- at least that of the record that asked for a release: of the tasks that it asked for, those
+  that the report lacks count as released;
 - that of the newest record: the report must agree. The record is sent again if granted tasks are
   missing, and the member is fenced if it has an active that was not granted;
 - an older one, with an active that was not granted: the group asks for another report.
@@ -39,8 +40,8 @@ from muster.state.printable import cut
 ORPHANS_MAX = 4_096
 """A group remembers at most this many tasks that members hold and its table does not have."""
 TOO_MANY_UNKNOWN = (
-    f"holds more tasks that the group does not have than it can remember ({ORPHANS_MAX} of all"
-    " its members); drop everything and join again"
+    "reports too many tasks that are not in the group's task list (the group can track"
+    f" {ORPHANS_MAX} of them over all members); drop everything and join again"
 )
 
 
@@ -63,8 +64,8 @@ def report(draft: Draft, event: Report) -> None:
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)
-    was_lost = slot in draft.recovery.asked
-    if was_lost:
+    answers_question = slot in draft.recovery.asked
+    if answers_question:
         if not recovery.is_answer(draft, slot, event):
             return
         if not has_room(draft, event.holding, slot):
@@ -82,7 +83,7 @@ def report(draft: Draft, event: Report) -> None:
     draft.sessions.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
         draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
-        _adopt_timeout(draft, slot, has_read_it=not was_lost)
+        _adopt_timeout(draft, slot, has_read_it=not answers_question)
     _mark_ready(draft, slot, event.holding.ready)
     if event.lags and member.state is MemberState.UNREVOKED:
         lag.end_given_up(draft, slot, event.lags)
@@ -112,7 +113,7 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     if member.state is MemberState.UNREVOKED and event.revision >= member.revoke_revision:
         _release(draft, slot, event.holding, active, unknown)
     if is_newest and _lacks(draft, slot, event.holding, active):
-        draft.answer.add(slot)
+        draft.addressed.add(slot)
     return True
 
 

@@ -1,8 +1,9 @@
 """A coordinator gives up a group when it reads a tick of a later coordinator.
 
 A coordinator that was frozen may go on when another one has taken over. The later one writes a tick
-for every group that it has read back. The earlier one reads that tick before any record behind it,
-so it decides nothing on what the later one decides, however long it was frozen.
+for every group that it has read back. The earlier one reads that tick before any later record, so
+it makes no decision based on records that follow from the later one's decisions, however long it
+was frozen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """When a group needs its next tick, and the wake-up record that asks for it.
 
 A *tick* is an event that only moves the group's clocks; a clock writes it when the wake-up is due.
-While a group has members, its wake-up is at most one step (`deadlines.step_of`) after its newest
-record, because the session clock counts no more than a step between two records. If every member
-heartbeats apart, the wake-up is almost half a session timeout later, and it has an *agreement*: the
-heartbeats that the coordinator expects. A clock that reads exactly these writes no tick.
+While a group has members, its wake-up is at most one step (`session_clock.step_of`) after its
+newest record, because the session clock counts no more than a step between two records. If every
+member heartbeats apart, the wake-up is almost half a session timeout later, and it has an
+*agreement*: the heartbeats that the coordinator expects. A clock that reads exactly these writes no
+tick.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import numpy as np
 from muster.protocol.events import Mark
 from muster.protocol.expected_heartbeats import Agreement, checksum
 from muster.protocol.records import Record, WakeUp
-from muster.state.deadlines import next_ms, step_ms, step_of
+from muster.state.deadlines import next_ms
 from muster.state.draft import Draft
 from muster.state.liveness import AGREED, APART, MUTE, NEVER, OFFERED
+from muster.state.session_clock import longest_step_ms, step_of
 
 QUIET_MS = 600_000
 """The longest time without a tick in a group whose members all write the expected heartbeats."""
@@ -41,7 +43,7 @@ def _session_wake_ms(draft: Draft) -> int:
     if sessions.earliest_ms < NEVER:
         wake_up_ms = sessions.covered_ms + sessions.earliest_ms - sessions.session_ms
     if not sessions.is_apart:
-        return min(wake_up_ms, sessions.clock_ms + step_ms(draft))
+        return min(wake_up_ms, sessions.clock_ms + longest_step_ms(draft))
     wake_up_ms = min(wake_up_ms, _digests_wake_ms(draft))
     # Covers may be behind, or no clock may hear the heartbeats: further ticks are not urgent then.
     return (
@@ -64,7 +66,7 @@ def _digests_wake_ms(draft: Draft) -> int:
     if (audible & ~agreed & (sessions.misses < 2)).any():
         return sessions.clock_ms + settings.heartbeat_interval_ms
     is_quiet = bool(agreed[audible].all()) and not sessions.response_due.any()
-    longest_ms = step_ms(draft) * 9 // 10
+    longest_ms = longest_step_ms(draft) * 9 // 10
     return sessions.covered_ms + (longest_ms if is_quiet else min(step_of(settings), longest_ms))
 
 

@@ -52,8 +52,9 @@ RETRY_MS = 1_000
 RETRY_MS_MAX = 30_000
 """Each retry waits twice as long, up to this: the coordinator may be down or behind."""
 POLL_S_MAX = 0.5
+"""The longest wait for a wake-up record."""
 HELD_POLL_S = 0.02
-"""The same while a tick waits for heartbeats."""
+"""The longest wait for one while a tick waits for heartbeats."""
 BURST = 8
 """A group may get this many ticks at once."""
 SPACING_MS = 500
@@ -69,14 +70,14 @@ STALE_MAX = 4
 The queue is made anew when it has this many entries for each group (and `STALE_MIN` more)."""
 STALE_MIN = 1_000
 
-STRANGE_TICKS = 20
+UNKNOWN_GROUP_TICKS = 20
 """Ticks a second for all groups together that have no wake-up, but members that write heartbeats: a
 batch takes in only a few such groups, and any writer can invent them."""
 
-COMPANY = 128
+EARLY_TICKS_MAX = 128
 """With a tick that is due, the clock writes up to this many others early, so that the query reads
 them all in one batch."""
-COMPANY_SHARE = 6
+EARLY_SHARE = 6
 """A tick is early by at most the group's whole wait divided by this."""
 HURRY_MS = 1_000
 """A tick that a group wants within this time does not wait for heartbeats."""
@@ -163,7 +164,7 @@ class Schedule:
         )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
-            heapq.heappush(self._early, (at_ms - wait_ms // COMPANY_SHARE, at_ms, sleeper))
+            heapq.heappush(self._early, (at_ms - wait_ms // EARLY_SHARE, at_ms, sleeper))
 
     def _forget_replaced(self) -> None:
         """Make a queue anew that is full of alarms that newer ones have replaced."""
@@ -194,7 +195,7 @@ class Schedule:
         most = len(self._alarms) if most is None else most
         while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
             due += self._taken(*heapq.heappop(self._queue), now_ms)
-        most = min(most, len(due) + COMPANY) if due else 0
+        most = min(most, len(due) + EARLY_TICKS_MAX) if due else 0
         while self._early and self._early[0][0] <= now_ms and len(due) < most:
             due += self._taken(*heapq.heappop(self._early)[1:], now_ms)
         return due
@@ -377,7 +378,7 @@ class Clock(Loop):
         if now_s < self._strange_s + 1:
             return
         self._strange_s = now_s
-        for sleeper in self._heartbeats.strangers(now_ms)[:STRANGE_TICKS]:
+        for sleeper in self._heartbeats.strangers(now_ms)[:UNKNOWN_GROUP_TICKS]:
             if sleeper not in self._schedule:
                 self._tick(producer, sleeper, None)
             self._heartbeats.forget(sleeper)

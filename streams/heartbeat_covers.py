@@ -30,7 +30,7 @@ from muster.protocol.keys import key_of, parse_key, partition_of
 MEMBERS_MAX = 50_000
 """Members of one group that have written since its newest tick."""
 HEARD_MAX = 250_000
-"""The same of all groups together: some 100 MB, and as much again while ticks are under way."""
+"""Members of all groups together: some 100 MB, and as much again while ticks are under way."""
 STRANGERS_MAX = 1_000
 """The clock keeps at most this many groups that have no wake-up, but members that heartbeat."""
 STRANGE_MS = 5_000
@@ -73,7 +73,8 @@ class _Group:
     Attributes:
         through_ms: end of the newest cover that Kafka has acknowledged; the next one begins here.
         heard: member → its newest heartbeat after that.
-        sent: the same of the cover that is under way; None = none is.
+        sent: the heartbeats of the cover that was sent and is not acknowledged; None = there is
+            none.
         sent_ms: the end of that cover.
         has_lost: heartbeats were dropped since the newest cover.
         is_gone: the group is forgotten when that cover is done.

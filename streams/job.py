@@ -26,7 +26,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
-    # spark-submit puts this folder first, where `config` or `clock` would shadow other modules.
+    # spark-submit puts this folder first, where `clock` or `query` would shadow other modules.
     del sys.path[0]
 
 import structlog
@@ -43,22 +43,22 @@ from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     class_archive,
+    input_topic_settings,
     query,
     recovery,
     signs_of_life,
     sink,
     source,
     spark_session,
-    standby,
+    standby_coordinator,
     stopping,
     takeover,
-    timestamps,
 )
 from muster.streams.checkpoint import (
-    fenced,
     folder_lock,
     job_ids,
     last_run,
+    predecessors,
     topic_ids,
     unverified,
 )
@@ -113,11 +113,13 @@ def _run(config: JobConfig) -> int:
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access_check.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
-        timestamps.check(config.clients, topics, source.heartbeats_topics(config.prefixes))
+        input_topic_settings.check(
+            config.clients, topics, source.heartbeats_topics(config.prefixes)
+        )
         seen = Seen(config, stack)
-        turn = standby.Turn(job, config.prefixes, config.silence_ms / 1000)
+        turn = standby_coordinator.Turn(job, config.prefixes, config.silence_ms / 1000)
         vigil = stack.enter_context(
-            standby.Vigil(config.clients, partitions, config.prefixes, turn)
+            standby_coordinator.Vigil(config.clients, partitions, config.prefixes, turn)
         )
         signs = stack.enter_context(
             signs_of_life.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
@@ -140,13 +142,13 @@ def _run(config: JobConfig) -> int:
             topic_ids.check(checkpoint, config.clients, topics)
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs, are_fenced = takeover.claimed(config, signs, vigil)
+        epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
         signs.runs(epochs)
         vigil.end()
-        processor = _processor(config, checkpoint, epochs, are_fenced, partitions)
+        processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
@@ -169,7 +171,7 @@ def _processor(
     config: JobConfig,
     checkpoint: Checkpoint,
     epochs: Mapping[str, int],
-    are_fenced: Mapping[str, bool],
+    predecessors_obey: Mapping[str, bool],
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
     """The operator.
@@ -178,7 +180,7 @@ def _processor(
         config: the job's settings.
         checkpoint: its checkpoint.
         epochs: prefix → epoch of its claim.
-        are_fenced: prefix → whether all earlier coordinators obey its ticks.
+        predecessors_obey: prefix → whether all earlier coordinators obey its ticks.
         partitions: topic → number of partitions.
     """
     now_ms = time.time_ns() // 1_000_000
@@ -186,7 +188,7 @@ def _processor(
     return GroupProcessor(
         *(epochs, partitions, topics, config.rebuild_ms, config.writers),
         unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
-        fenced=fenced.fenced(checkpoint, are_fenced),
+        predecessors_obey=predecessors.kept(checkpoint, predecessors_obey),
         signing_keys=config.signing_keys,
         check_share=config.check_share,
         assignors=config.assignors,

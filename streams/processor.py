@@ -1,4 +1,6 @@
-"""The stateful operator: Spark calls it once for each group in a batch. It has no rule or timer.
+"""The stateful operator: Spark calls it once for each group in a batch.
+
+It has no timer and none of the protocol's rules; those are in `state/`.
 
 A call turns bytes into events (`inbox`), runs `advance`, and turns the records into bytes
 (`outbox`). The state store holds two values for each group (`stored_values`): ``liveness``, which
@@ -95,7 +97,7 @@ class GroupProcessor(StatefulProcessor):
         topics: the input topics, ascending.
         writers: schemas of other writers.
         unverified_until_ms: prefix → see `Publisher`.
-        fenced: prefix → see `Publisher.is_fenced`.
+        predecessors_obey: prefix → see `Publisher.predecessors_obey`.
         partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
             assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
@@ -114,7 +116,7 @@ class GroupProcessor(StatefulProcessor):
         writers: tuple[WriterSchema, ...] = (),
         unverified_until_ms: Mapping[str, int] = MappingProxyType({}),
         *,
-        fenced: Mapping[str, bool] = MappingProxyType({}),
+        predecessors_obey: Mapping[str, bool] = MappingProxyType({}),
         signing_keys: str | None = None,
         check_share: float = 0.0,
         assignors: frozenset[str] = frozenset(),
@@ -148,7 +150,7 @@ class GroupProcessor(StatefulProcessor):
                 group_bytes_max,
                 group_tasks_max,
                 assignor_ms_max,
-                fenced.get(prefix, False),
+                predecessors_obey.get(prefix, False),
             )
             for prefix, epoch in epochs.items()
         }
@@ -241,7 +243,9 @@ class GroupProcessor(StatefulProcessor):
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(group=group_batch.known(rows, fenced=self._publisher(rows).is_fenced))
+        rows = rows._replace(
+            group=group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
+        )
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return BatchResult(list(self._letters(inbox)), rows.group, rows.stored)

@@ -40,7 +40,7 @@ class Rehearser(GroupProcessor):
     def __init__(self, topic: str, sign: Encoded, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # passed on unchanged
         self._topic = topic
-        self._said = sign
+        self._sign = sign
 
     def handleInputRows(
         self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
@@ -48,7 +48,7 @@ class Rehearser(GroupProcessor):
         """Process the rows of a lane and drop the result."""
         for _ in super().handleInputRows(key, rows, timerValues):
             pass
-        yield OutputRow(self._topic, self._said.key, self._said.value, None, None)
+        yield OutputRow(self._topic, self._sign.key, self._sign.value, None, None)
 
 
 def rehearse(

@@ -84,7 +84,7 @@ class Signs(Loop):
             reason: KafkaError = error.args[0]
             is_late = reason.code() == KafkaError._TIMED_OUT
             why = f"no answer within {CLAIM_TIMEOUT_S:.0f} s" if is_late else reason.str()
-            story = f"the claim to be the coordinator was not taken: {why}"
+            story = f"Kafka did not acknowledge this coordinator's claim: {why}"
             raise KafkaUnreachable(story) from None
 
     def stands_by(self) -> None:

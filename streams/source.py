@@ -127,7 +127,7 @@ def unpack_refused(entry: bytes) -> tuple[bytes | None, bytes]:
     return entry[at : at + length], entry[: HEADER.size] + entry[at + length :]
 
 
-def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+def split_signatures(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Packed rows with signatures → packed rows without them, and the signatures."""
     at = HEADER.size
     plain: list[bytes] = []

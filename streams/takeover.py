@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorRole
-from muster.streams import rehearsal, signs_of_life, spark_session, standby, stopping
+from muster.streams import rehearsal, signs_of_life, spark_session, standby_coordinator, stopping
 from muster.streams.checkpoint import job_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import QueryFailed
@@ -24,7 +24,7 @@ def stand_by(
     config: JobConfig,
     job: str,
     signs: signs_of_life.Signs,
-    vigil: standby.Vigil,
+    vigil: standby_coordinator.Vigil,
     seen: Seen,
     partitions: Mapping[str, int],
     stop: stopping.Stop,
@@ -64,7 +64,7 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
 
 
 def claimed(
-    config: JobConfig, signs: signs_of_life.Signs, vigil: standby.Vigil
+    config: JobConfig, signs: signs_of_life.Signs, vigil: standby_coordinator.Vigil
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix.
 
@@ -75,9 +75,9 @@ def claimed(
         KafkaUnreachable: Kafka did not acknowledge a claim.
     """
     epochs: dict[str, int] = {}
-    are_fenced: dict[str, bool] = {}
+    predecessors_obey: dict[str, bool] = {}
     for prefix in config.prefixes:
         follows = vigil.follows(prefix)
         epochs[prefix] = signs.claim(prefix, follows.epoch, alone=follows.obeys)
-        are_fenced[prefix] = follows.fences(epochs[prefix])
-    return epochs, are_fenced
+        predecessors_obey[prefix] = follows.predecessors_obey(epochs[prefix])
+    return epochs, predecessors_obey

@@ -4,7 +4,8 @@ All functions are pure functions of `Facts`, which is read from Kafka, so the ch
 to the job's machine. How they tell a live coordinator from a dead one:
 
 * A group with members has a wake-up (``<prefix>.clock``) that is at most one step away
-  (`state.deadlines.step_of`). If it is long past and newer events exist, **the job** does not work.
+  (`state.session_clock.step_of`). If it is long past and newer events exist, **the job** does not
+  work.
 * If it is long past and not even a tick is newer, **no clock** runs, and a group whose members have
   all died is not noticed.
 * A group without members has no wake-up. If it has not answered a join, and the coordinator has

@@ -4,7 +4,7 @@ A group's newest record shows which member owes which release; older ones show s
 are broker time. The coordinator fences a member `rebalance.timeout.ms` after it has a proof that
 the member could read the request. The proof is a tick whose wake-up was published after the
 request: the group's next event, at most a heartbeat interval later, publishes the wake-up, and the
-tick follows within a step (`state.deadlines.step_of`).
+tick follows within a step (`state.session_clock.step_of`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from muster.output import ago, span
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.published.snapshots import Published, Shown, names
-from muster.state.deadlines import step_of
+from muster.state.session_clock import step_of
 
 NAMED = 3
 """How many tasks a line names; the rest are counted."""

@@ -1,8 +1,8 @@
 """When the coordinator was last seen: the timestamp of the newest record that it has written.
 
 While a group has members, the coordinator moves the group's wake-up at least once per step
-(`state.deadlines.step_of`). If its newest record is older than a step and some batches, it is gone,
-frozen or far behind.
+(`state.session_clock.step_of`). If its newest record is older than a step and some batches, it is
+gone, frozen or far behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.keys import SEPARATOR, SIGN_GROUP, key_of
 from muster.protocol.records import CoordinatorRole, CoordinatorSign, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state.deadlines import step_of
+from muster.state.session_clock import step_of
 
 ANSWER_MS = 5_000
 """Longest time from a due wake-up to the coordinator's next record, on a slow machine."""

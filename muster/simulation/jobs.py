@@ -45,7 +45,7 @@ class Checkpoint:
         begun: end offsets of the batch that was started after it; None = none was.
         follows_another: whether it replaces a lost one of another coordinator
             (`streams.checkpoint.unverified` stores that).
-        is_fenced: whether all coordinators that may still run obey the ticks of this one.
+        predecessors_obey: whether all coordinators that may still run obey the ticks of this one.
     """
 
     snapshot: GroupSnapshot | None = None
@@ -53,7 +53,7 @@ class Checkpoint:
     through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
     begun: Offsets | None = None
     follows_another: bool = False
-    is_fenced: bool = False
+    predecessors_obey: bool = False
 
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
@@ -61,7 +61,7 @@ class Checkpoint:
             return Group.new(GROUP, unverified=self.follows_another)
         snapshot = read_back(self.snapshot)
         if self.group is None:
-            return Group.recover(snapshot, fenced=self.is_fenced)
+            return Group.recover(snapshot, predecessors_obey=self.predecessors_obey)
         return Group.restore(snapshot, self.group.liveness())
 
 
@@ -114,9 +114,11 @@ class Job:
         self.generations = 0
 
     @classmethod
-    def recovering(cls, log: Log, epoch: int, *, fenced: bool = False) -> Job:
+    def recovering(cls, log: Log, epoch: int, *, predecessors_obey: bool = False) -> Job:
         """A coordinator without a checkpoint; the first one follows no other."""
-        checkpoint = Checkpoint(log.snapshot, follows_another=epoch > FIRST_EPOCH, is_fenced=fenced)
+        checkpoint = Checkpoint(
+            log.snapshot, follows_another=epoch > FIRST_EPOCH, predecessors_obey=predecessors_obey
+        )
         if log.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
@@ -232,8 +234,8 @@ class Jobs:
         """Start a coordinator; without a checkpoint it recovers from the published records."""
         epoch = next(self._epochs)
         if checkpoint is None:
-            fenced = bool(self.running) and all(job.obeys for job in self.running)
-            job = self._kind.recovering(self._log, epoch, fenced=fenced)
+            predecessors_obey = bool(self.running) and all(job.obeys for job in self.running)
+            job = self._kind.recovering(self._log, epoch, predecessors_obey=predecessors_obey)
         else:
             job = self._kind(self._log, epoch, checkpoint)
         self.newest = job

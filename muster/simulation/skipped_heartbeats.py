@@ -17,8 +17,8 @@ from collections.abc import Collection
 
 from muster.protocol.records import MemberState
 from muster.simulation.member import SimulatedMember
-from muster.state.deadlines import step_of
 from muster.state.group import Group
+from muster.state.session_clock import step_of
 
 FOREVER = 2**62
 _ROUNDS = 4

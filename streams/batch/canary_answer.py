@@ -12,7 +12,7 @@ from muster.protocol.records import Record, Rejected, WakeUp
 from muster.protocol.topics import TopicKind
 from muster.streams.batch.inbox import unpack
 from muster.streams.canary import GROUP
-from muster.streams.source import HEADER, apart, lane_of
+from muster.streams.source import HEADER, lane_of, split_signatures
 
 _KEY = GROUP.encode()
 _TICK = PREFIX["Tick"]
@@ -54,7 +54,7 @@ def answer(
     """
     ticks_ms: list[int] = []
     letters: list[Rejected] = []
-    for entry in apart(entries)[0] if signed else entries:
+    for entry in split_signatures(entries)[0] if signed else entries:
         if entry.startswith(_TICK, HEADER.size) and _is_membership(entry, topics):
             ticks_ms.append(HEADER.unpack_from(entry)[0])
         else:

@@ -34,11 +34,10 @@ from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, WakeUp
-from muster.protocol.settings import DEFAULT_ASSIGNOR
 from muster.protocol.signing import Keyring
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import config_events, invariants
+from muster.state import deletion, invariants
 from muster.state.assignor_outcome import Aside
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
@@ -96,7 +95,7 @@ class Publisher(NamedTuple):
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
-        is_fenced: the coordinator before this one obeys this one's ticks (`state.recovery`).
+        predecessors_obey: the coordinator before this one obeys its ticks (`state.recovery`).
         aside: computes large placements; None = they are computed in the batch.
     """
 
@@ -109,7 +108,7 @@ class Publisher(NamedTuple):
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
     assignor_ms_max: int = 10_000
-    is_fenced: bool = False
+    predecessors_obey: bool = False
     aside: Aside | None = None
 
     def assignor(self, name: str) -> Assignor:
@@ -137,7 +136,7 @@ class BatchResult:
 
 
 def restore(
-    group: GroupId, stored: Stored, *, unverified: bool = False, fenced: bool = False
+    group: GroupId, stored: Stored, *, unverified: bool = False, predecessors_obey: bool = False
 ) -> Group:
     """The group as it was stored; without stored values a new one.
 
@@ -156,10 +155,12 @@ def restore(
     if parts is not None:
         with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
-    return Group.recover(record, unverified=stored.liveness is None, fenced=fenced)
+    return Group.recover(
+        record, unverified=stored.liveness is None, predecessors_obey=predecessors_obey
+    )
 
 
-def known(rows: Rows, *, fenced: bool) -> Group | None:
+def known(rows: Rows, *, predecessors_obey: bool) -> Group | None:
     """The group, restored if it is not in memory, because limits follow from its number of tasks.
 
     The limits must be the same in a replay, which may find other groups in memory.
@@ -167,7 +168,11 @@ def known(rows: Rows, *, fenced: bool) -> Group | None:
     if rows.group is not None or rows.stored.snapshot is None:
         return rows.group
     try:
-        return restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored, fenced=fenced)
+        return restore(
+            parse_key(split_lane(rows.lane)[1]).group,
+            rows.stored,
+            predecessors_obey=predecessors_obey,
+        )
     except MemoryError:
         raise
     except Exception:
@@ -208,8 +213,12 @@ def take(
         )
         before = was
         if before is None:
-            fenced = publisher.is_fenced
-            before = restore(inbox.group, stored, unverified=unverified, fenced=fenced)
+            before = restore(
+                inbox.group,
+                stored,
+                unverified=unverified,
+                predecessors_obey=publisher.predecessors_obey,
+            )
         step = advance(
             before,
             inbox.events,
@@ -222,7 +231,7 @@ def take(
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
-        if _is_forgotten(step.group):
+        if deletion.may_be_forgotten(step.group):
             return _forgotten(before, step, stored, inbox, publisher, budget)
         return _went_well(step.group, step.records, stored, inbox, publisher, budget, since_ms)
     except TooLarge as error:
@@ -340,20 +349,6 @@ def _with_bytes(letters: Sequence[Rejected], events: Iterable[Taken]) -> list[Re
         else letter
         for letter in letters
     ]
-
-
-def _is_forgotten(group: Group) -> bool:
-    """Whether nothing of a group needs to be kept: it has no member and never had a config.
-
-    A deleted group is kept because of its generation number, unless it never had one.
-    """
-    if group.dead:
-        return not group.roster and max(group.generation, group.recovery.floor) == 0
-    return (
-        not (group.roster or len(group.table))
-        and group.assignor == DEFAULT_ASSIGNOR
-        and config_events.offset_of(group.sessions.through) < 0
-    )
 
 
 def _forgotten(

@@ -35,11 +35,18 @@ from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
 from muster.streams.batch.signatures import Gate
 from muster.streams.batch.work_limits import NO_LIMITS, Budget, Credit, Limits
-from muster.streams.source import HEADER, LANE_END, REFUSED, apart, split_lane, unpack_refused
+from muster.streams.source import (
+    HEADER,
+    LANE_END,
+    REFUSED,
+    split_lane,
+    split_signatures,
+    unpack_refused,
+)
 
 _TOO_MANY_EVENTS = DecodeError("more events of this group than one batch takes")
 _REFUSED = DecodeError("no event: by its key, or by how its value begins")
-_SIGNS_OF_LIFE = (PREFIX["Heartbeat"], PREFIX["Tick"])
+_HEARTBEATS_AND_TICKS = (PREFIX["Heartbeat"], PREFIX["Tick"])
 _KINDS = {str(kind): kind for kind in INPUTS}
 
 
@@ -86,17 +93,17 @@ def refuse_new_group(
     """Refuse the rows of a new group in a batch that has too many new groups."""
     return _all_dead(
         *(lane, entries, topics, signed, DeadLetter.TOO_MANY_GROUPS),
-        "a group without a config, behind too many such in this batch",
+        "too many new groups without a config came before this event in the batch",
     )
 
 
 def refuse_beyond_share(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
 ) -> Inbox:
-    """Refuse the rows beyond a group's share of the batch (`share`)."""
+    """Refuse the rows beyond a group's share of the batch (`byte_limits`)."""
     return _all_dead(
         *(lane, entries, topics, signed, DeadLetter.TOO_MUCH_AT_ONCE),
-        "larger events of this group than one batch takes",
+        "the group's large events exceed what one batch accepts",
     )
 
 
@@ -108,8 +115,10 @@ def refuse_quarantined(
     Heartbeats and ticks get no letter, because they come as long as the quarantine lasts. The first
     letter carries the `story`, if there is one; if all rows are such, the first gets that letter.
     """
-    values = [_value(entry) or b"" for entry in (apart(entries)[0] if signed else entries)]
-    quoted = [i for i, value in enumerate(values) if not value.startswith(_SIGNS_OF_LIFE)]
+    values = [
+        _value(entry) or b"" for entry in (split_signatures(entries)[0] if signed else entries)
+    ]
+    quoted = [i for i, value in enumerate(values) if not value.startswith(_HEARTBEATS_AND_TICKS)]
     if story is not None and not quoted:
         quoted = [0]
     inbox = _all_dead(
@@ -137,7 +146,7 @@ def _all_dead(
     message: str,
 ) -> Inbox:
     prefix, key = split_lane(lane)
-    plain = apart(entries)[0] if signed else entries
+    plain = split_signatures(entries)[0] if signed else entries
     letters: list[Rejected] = []
     for entry in plain:
         origin, value = unpack(entry, topics)
@@ -180,7 +189,7 @@ def open_lane(
     """
     signatures: Sequence[bytes] = ()
     if keyring is not None:
-        entries, signatures = apart(entries)
+        entries, signatures = split_signatures(entries)
     prefix, key = split_lane(lane)
     try:
         parsed = parse_key(key)
@@ -236,7 +245,7 @@ def config_check(
     gate = Gate(keyring, group, key or b"", ReplayGuard(replay_guard))
 
     def may_count(entry: bytes) -> bool:
-        (plain,), (signature,) = apart([entry])
+        (plain,), (signature,) = split_signatures([entry])
         return gate.verdict_on_config(*unpack(plain, topics), signature) is None
 
     return may_count

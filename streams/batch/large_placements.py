@@ -5,8 +5,8 @@ child is a fork, so it has the group as it was when it asked first. It runs at a
 within the limits of a group batch. A process computes `RUNNING_MAX` placements at a
 time; groups take turns in the order in which they asked.
 
-When this process ends, its children end with their CPU time or their answer. The group then asks
-another process, which begins anew.
+When this process ends, its children run on until they finish or reach their CPU limit. The group
+then asks another process, which begins anew.
 """
 
 from __future__ import annotations

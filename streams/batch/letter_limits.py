@@ -21,11 +21,13 @@ from muster.protocol.records import Rejected
 GROUP_LETTERS_MAX = 20
 """Each letter costs the job, the broker and all readers of dead letters some 0.1 ms together."""
 SHARED_LETTERS_MAX = 100
-"""The same of the rows that are refused unread: they are of all groups, and of none."""
+"""Dead letters for rows that are refused before they are decoded. They are counted together,
+because their group is not known."""
 GROUP_QUOTED_BYTES_MAX = 1 << 20
-"""Bytes of key and value that the first letter of a group may quote in a batch..."""
+"""Bytes of key and value that the first letter of a group may quote in a batch."""
 MORE_QUOTED_BYTES_MAX = 1 << 16
-"""...and beyond which no letter behind it quotes more than `QUOTED_BYTES_MIN` of each."""
+"""Bytes that all further letters of the group may quote together; beyond them each quotes at most
+`QUOTED_BYTES_MIN` of its key and of its value."""
 BATCH_LETTERS_MAX = 200
 BATCH_QUOTED_BYTES_MAX = 4 << 20
 QUOTED_BYTES_MIN = 256

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from muster.streams.checkpoint.files import Checkpoint
 
 FILE = "muster-wary.json"
+"""The file keeps its former name, so that older versions can read it."""
 UNVERIFIED_MS = 60_000
 """A superseded job stops within seconds; the rest is for clocks that differ."""
 

@@ -145,18 +145,18 @@ class Coordinators:
             self._checked[number] = _recoverable(group)
         return number
 
-    def recovered(self, snapshot: int, *, fenced: bool = False) -> tuple[int, int]:
+    def recovered(self, snapshot: int, *, predecessors_obey: bool = False) -> tuple[int, int]:
         """The group of a published snapshot, and the offset of the next row to take.
 
         Args:
             snapshot: its number.
-            fenced: the coordinator before obeys the first tick of the one that recovers.
+            predecessors_obey: the coordinator before obeys the first tick of the one that recovers.
         """
         record: GroupSnapshot = self.values[snapshot]
-        place = (snapshot, fenced)
+        place = (snapshot, predecessors_obey)
         if place not in self._recovered:
             self._recovered[place] = self.values.put(
-                Group.recover(record, fenced=fenced), self.seen
+                Group.recover(record, predecessors_obey=predecessors_obey), self.seen
             )
         read = [offset for topic, _, offset in record.through if topic == TOPIC]
         return self._recovered[place], (read[0] + 1 if read else OFFSET)

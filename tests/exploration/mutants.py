@@ -22,6 +22,7 @@ from muster.state import (
     membership,
     placement,
     reconcile,
+    session_clock,
     wake_ups,
 )
 from muster.state.group import Group
@@ -72,7 +73,7 @@ LAGS = LEARNER._replace(lags=True, budget=Budget(behind=1))
 FENCED = Mutant(
     "a join that is read again frees nothing of a fenced member",
     membership._rejoin,
-    "draft.answer.add(slot)\n        return",
+    "draft.addressed.add(slot)\n        return",
     """draft.release([slot])
         draft.sessions.flags[slot] = 0
         draft.update(slot, epoch=0, previous_epoch=0)
@@ -147,8 +148,8 @@ MUTANTS = (
     ),
     Mutant(
         "the session clock moves with the log",
-        liveness.Liveness.move_to,
-        "self.session_ms += min(at_ms - self.covered_ms, step_ms)",
+        session_clock.move_to,
+        "sessions.session_ms += min(at_ms - sessions.covered_ms, step_ms)",
         "pass",
         CRASH,
     ),
@@ -204,7 +205,7 @@ MUTANTS = (
     Mutant(
         "a follow-up waits until the answer before it is carried out",
         deadlines.follow_up_is_due,
-        " and not draft.answered",
+        " and not draft.applied_answer",
         "",
         PLUG_IN,
     ),
@@ -268,7 +269,7 @@ MUTANTS = (
     Mutant(
         "a join is answered",
         membership._answer_join,
-        "draft.answer.add(slot)",
+        "draft.addressed.add(slot)",
         "pass",
         PLAIN,
         states=3_000,

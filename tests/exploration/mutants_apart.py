@@ -11,7 +11,7 @@ from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
 from exploration.world import System
 
-from muster.state import heartbeats, liveness, wake_ups
+from muster.state import heartbeats, session_clock, wake_ups
 from muster.streams.heartbeat_covers import Heartbeats
 
 PLAIN = Scenario(ONE, 1, clocks=1)
@@ -23,16 +23,16 @@ CRASH = Scenario(TWO, 1, Budget(crash=1), clocks=1, settled=True)
 APART = (
     Mutant(
         "records of the group's own log move no session clock",
-        liveness.Liveness.move_to,
-        "if not self.is_apart:",
+        session_clock.move_to,
+        "if not sessions.is_apart:",
         "if True:",
         AWAY,
         walks=100,
     ),
     Mutant(
         "the session clock moves with covers",
-        liveness.Liveness.cover,
-        "self.session_ms += min(max(newly_covered_ms, 0), step_ms)",
+        session_clock.cover,
+        "sessions.session_ms += min(max(newly_covered_ms, 0), step_ms)",
         "pass",
         CRASH,
         walks=20,

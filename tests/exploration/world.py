@@ -429,7 +429,7 @@ class System(Laws):
         if budget.standby and can:
             less = world._replace(budget=budget.less("standby"))
             old = coordinator._replace(batches=FROZEN_BATCHES)
-            yield "a standby takes over", self._recovered(less, (old,), fenced=True)
+            yield "a standby takes over", self._recovered(less, (old,), predecessors_obey=True)
 
     # ------------------------------------------------------------------------ effects of steps
 
@@ -518,9 +518,11 @@ class System(Laws):
         return self._pruned(self._appended(world, _first_tick(again)))
 
     def _recovered(
-        self, world: World, others: tuple[Coordinator, ...], *, fenced: bool = False
+        self, world: World, others: tuple[Coordinator, ...], *, predecessors_obey: bool = False
     ) -> World:
-        group, through = self.coordinators.recovered(world.published, fenced=fenced)
+        group, through = self.coordinators.recovered(
+            world.published, predecessors_obey=predecessors_obey
+        )
         again = Coordinator(world.running[0].epoch + 1, group, through)
         return self._appended(
             self._pruned(world._replace(running=(again, *others))), _first_tick(again)

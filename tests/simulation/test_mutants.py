@@ -36,6 +36,7 @@ from muster.state import (
     member_records,
     recovery,
     reports,
+    session_clock,
 )
 from muster.state.group import Group
 from muster.worker import lease, session
@@ -173,8 +174,8 @@ MUTANTS = (
     ),
     Mutant(
         "where members heartbeat apart, only covered time counts against a silent one",
-        liveness.Liveness.move_to,
-        "if not self.is_apart:",
+        session_clock.move_to,
+        "if not sessions.is_apart:",
         "if True:",
         (FallsBehind,),
     ),
@@ -186,7 +187,7 @@ MUTANTS = (
     ),
     Mutant(
         "a join counts from its own time, not from the cover before",
-        liveness.Liveness.sign_of,
+        liveness.Liveness.activity_of,
         "max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS",
         "min(0, at_ms) - 1_500",
     ),

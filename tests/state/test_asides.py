@@ -124,7 +124,7 @@ def test_an_answer_is_applied_to_the_members_of_now() -> None:
     story.at(800).take(tick())
     story.at(1_100).take(tick())
     assert story.group.owned.holder.tolist().count(-1) == 0
-    assert "what came during the placement" in story.group.cause
+    assert "changes that arrived while the previous placement was computed" in story.group.cause
     assert story.group.generation == 2
 
 

@@ -15,8 +15,8 @@ from muster.protocol.events import Mark, Refused, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberState, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
-from muster.state.deadlines import step_of
 from muster.state.group import Group
+from muster.state.session_clock import step_of
 
 FOUR = Subtopology("0", 4)
 ALL = ("0_0", "0_1", "0_2", "0_3")

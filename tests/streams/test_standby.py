@@ -8,7 +8,7 @@ import pytest
 
 from muster.protocol.events import Mark
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign, WakeUp
-from muster.streams.standby import (
+from muster.streams.standby_coordinator import (
     FROZEN_S,
     GAP_S_MAX,
     LOOK_S,
@@ -162,6 +162,6 @@ def test_what_a_claim_says_of_the_one_before(
 
 def test_a_claim_that_came_between_is_not_fenced() -> None:
     """Nothing is known of a job whose claim was written between the newest known and one's own."""
-    assert Follows(5, obeys=True).fences(6)
-    assert not Follows(5, obeys=True).fences(7)
-    assert not Follows(5, obeys=False).fences(6)
+    assert Follows(5, obeys=True).predecessors_obey(6)
+    assert not Follows(5, obeys=True).predecessors_obey(7)
+    assert not Follows(5, obeys=False).predecessors_obey(6)

@@ -17,7 +17,7 @@ from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
-from muster.state.deadlines import step_of
+from muster.state.session_clock import step_of
 from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Answer, Health

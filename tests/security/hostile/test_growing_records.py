@@ -24,7 +24,7 @@ from support.streams.operator import config, join
 from support.suite.waiting import until
 
 from muster.protocol.topics import INPUTS, TopicKind
-from muster.streams import timestamps
+from muster.streams import input_topic_settings
 from muster.streams.source import input_topics
 
 pytestmark = pytest.mark.broker
@@ -64,9 +64,9 @@ def test_the_job_warns_of_topics_that_take_such_records(topics: Topics) -> None:
     inputs = input_topics([topics.prefix])
     heartbeats = topics.name(TopicKind.HEARTBEATS)
     with capture_logs() as logs:
-        timestamps.check(topics.clients, inputs, [heartbeats, "no.such.topic"])
+        input_topic_settings.check(topics.clients, inputs, [heartbeats, "no.such.topic"])
     assert [entry for entry in logs if entry["log_level"] == "warning"] == []
-    name, _ = timestamps.COMPRESSION
+    name, _ = input_topic_settings.COMPRESSION
     entry = ConfigEntry(name, "producer", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, heartbeats, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": topics.address})
@@ -75,7 +75,7 @@ def test_the_job_warns_of_topics_that_take_such_records(topics: Topics) -> None:
 
     def warnings() -> list[MutableMapping[str, Any]]:
         with capture_logs() as logs:
-            timestamps.check(topics.clients, inputs, [heartbeats])
+            input_topic_settings.check(topics.clients, inputs, [heartbeats])
         return [entry for entry in logs if entry["log_level"] == "warning"]
 
     # A broker answers with the old setting until it has read the change from its log.

@@ -3,7 +3,7 @@
 `Turn` is the pure part: it decides when. `Vigil` reads claims and signs of life for it
 (`signs_of_life`). What a process may do after its claim does not depend on them: a coordinator that
 was only slow, or frozen, leaves every group as soon as it reads a tick of the new one
-(`state.recovery`).
+(`state.superseded`).
 
 The silence counts only while Kafka answers, because a coordinator cannot write signs without Kafka
 either. If several standbys wait, the one with the lowest job id goes first, and each further one
@@ -71,7 +71,7 @@ class Follows:
     epoch: int = -1
     obeys: bool = True
 
-    def fences(self, epoch: int) -> bool:
+    def predecessors_obey(self, epoch: int) -> bool:
         """Whether all earlier coordinators obey the ticks of a claim that got this epoch."""
         return self.obeys and epoch == self.epoch + 1
 

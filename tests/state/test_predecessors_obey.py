@@ -25,7 +25,7 @@ def with_w1() -> Story:
 
 def taken_over(story: Story) -> Story:
     """Coordinator 2 starts from what is published; coordinator 1 obeys its ticks."""
-    group = Group.recover(story.group.snapshot(), fenced=True)
+    group = Group.recover(story.group.snapshot(), predecessors_obey=True)
     return Story(group=group, epoch=2, offset=story.offset).at(200)
 
 
@@ -125,7 +125,9 @@ def test_each_coordinator_between_raises_the_floor() -> None:
     record = with_w1().group.snapshot()
     floors: list[int] = []
     for epoch in (2, 3, 4):
-        story = Story(group=Group.recover(record, fenced=True), epoch=epoch, offset=9).at(200)
+        story = Story(
+            group=Group.recover(record, predecessors_obey=True), epoch=epoch, offset=9
+        ).at(200)
         story.take(config(FOUR, **{"session.timeout.ms": 50_000}))
         floors.append(story.group.recovery.floor)
     assert floors == [floors[0], floors[0] + 1, floors[0] + 2]

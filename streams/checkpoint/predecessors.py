@@ -13,7 +13,7 @@ from muster.streams.checkpoint.files import Checkpoint
 FILE = "muster-fenced.json"
 
 
-def fenced(checkpoint: Checkpoint, answers: Mapping[str, bool]) -> dict[str, bool]:
+def kept(checkpoint: Checkpoint, answers: Mapping[str, bool]) -> dict[str, bool]:
     """Prefix → whether all earlier coordinators obey the ticks of the one that started anew.
 
     Args:
