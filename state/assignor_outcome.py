@@ -1,4 +1,6 @@
-"""The outcome of asking an assignor: a new target, or a failure. `placement.py` asks and applies it.
+"""The outcome of asking an assignor: a new target, or a failure.
+
+`placement.py` asks, and applies the outcome.
 
 A built-in assignor is deterministic, so its outcome is applied at once. A plug-in may answer
 otherwise if Spark runs the batch again, and members would get records of both attempts. So its

@@ -277,14 +277,14 @@ MUTANTS = (
     Mutant(
         "a learner that is ready takes over",
         lag.absorb_ready,
-        "_promote(draft, newly_caught_up, newly_caught_up[:0])",
+        "_note_causes(draft, newly_caught_up, newly_caught_up[:0])",
         "pass",
         LEARNER,
     ),
     Mutant(
         "a learner whose lag is small takes over",
         lag._merge,
-        "_promote(draft, newly_caught_up, newly_behind)",
+        "_note_causes(draft, newly_caught_up, newly_behind)",
         "pass",
         LAGS,
     ),
