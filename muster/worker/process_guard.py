@@ -13,6 +13,10 @@ A task has stopped when all processes of its group have, and all that left the g
 their subreaper (Linux), and ``MUSTER_TASK`` in their environment names the task. If the guard
 itself is killed, the kernel kills the tasks (PR_SET_PDEATHSIG).
 
+To stop hundreds of tasks in time, the guard first signals all groups, and reads the environment
+only of children that lead no group. It starts a few tasks at a time: a lease and the deadlines do
+not wait for the start of others.
+
 Commands: ``lease`` (until_ms, kill_ms), ``start`` (task, role, member, command, environment,
 generation, epoch, incarnation), ``stop`` (task, grace_ms), ``lose``. Events: ``started`` (task,
 pid), ``ended`` (task, pid, code, asked: whether a command stopped it).
@@ -27,7 +31,8 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -41,6 +46,13 @@ ORPHAN_GRACE_MS = 5_000
 """Between SIGTERM and SIGKILL when the worker has ended; the end of the lease may shorten it."""
 REFUSED = 125
 """Exit code of a task that was not started because the lease is over."""
+NOT_STARTED = 126
+"""Exit code of a task for which the system made no process."""
+TURN_MS = 20
+"""The guard works on commands for so long before it looks at lease and processes again."""
+
+Strays = Mapping[str, list[int]]
+"""Task → processes of it that left its group."""
 
 
 def boottime_ms() -> int:
@@ -73,37 +85,26 @@ class Process:
         return str(self.command["task"])
 
     def signal(self, signum: signal.Signals) -> None:
-        """Signal the whole group, and processes that left it."""
+        """Signal the whole group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
-        for pid in self.strays():
-            _kill(pid, signum)
 
-    def terminate_strays(self) -> None:
+    def terminate_strays(self, strays: Strays) -> None:
         """Send SIGTERM once to each process that became the guard's child after the group's."""
-        for pid in self.strays():
+        for pid in strays.get(self.task, ()):
             if pid not in self._terminated_strays:
                 self._terminated_strays.add(pid)
                 _kill(pid, signal.SIGTERM)
 
-    def gone(self) -> bool:
-        """Whether none of its processes is left."""
+    def has_no_group(self) -> bool:
+        """Whether its leader has been reaped and no process is left in its group."""
         if self.code is None:
             return False
         try:
             os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return not any(self.strays())
-        except PermissionError:  # macOS raises this for zombies
+        except (ProcessLookupError, PermissionError):  # macOS raises the latter for zombies
             return True
         return False
-
-    def strays(self) -> Iterator[int]:
-        """Children of the guard that belong to the task but left its group."""
-        mark = f"MUSTER_TASK={self.task}".encode()
-        for pid in _children():
-            if pid != self.pid and mark in _environment(pid).split(b"\0"):
-                yield pid
 
 
 class Guard:
@@ -113,6 +114,7 @@ class Guard:
         self._commands = commands
         self._events = events
         self._unread = b""
+        self._waiting: deque[Mapping[str, Any]] = deque()
         self._unsent = b""
         self._log = log
         self._processes: dict[int, Process] = {}
@@ -140,13 +142,16 @@ class Guard:
                     os.read(woken, 4096)
             self._check_lease()  # before anything else: the machine may have been suspended
             if self._commands in ready:
-                self._take_commands()
+                self._read_commands()
+            self._take_commands()
             self._reap()
             self._end_overdue()
             if writable:
                 self._flush()
 
     def _wait_s(self) -> float | None:
+        if self._waiting:
+            return 0
         if not self._processes:
             return None
         wait_ms = LOOK_UP_MS
@@ -160,22 +165,25 @@ class Guard:
 
     # ----------------------------------------------------------------------------------- commands
 
-    def _take_commands(self) -> None:
+    def _read_commands(self) -> None:
         data = os.read(self._commands, 65536)
         if not data:
             self._orphaned = True
-            for process in self._processes.values():
-                self._end(process, ORPHAN_GRACE_MS)
+            self._waiting.clear()
+            self._end_all(self._processes.values(), ORPHAN_GRACE_MS)
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
-        for line in lines:
-            command = json.loads(line)
-            {
-                "lease": self._renew,
-                "start": self._start,
-                "stop": self._stop,
-                "lose": self._lose,
-            }[command["do"]](command)
+        for command in map(json.loads, lines):
+            if command["do"] == "lease":
+                self._renew(command)
+            else:
+                self._waiting.append(command)
+
+    def _take_commands(self) -> None:
+        until_ms = boottime_ms() + TURN_MS
+        while self._waiting and boottime_ms() < until_ms:
+            command = self._waiting.popleft()
+            {"start": self._start, "stop": self._stop, "lose": self._lose}[command["do"]](command)
 
     def _renew(self, command: Mapping[str, Any]) -> None:
         self._until_ms = command["until_ms"]
@@ -186,7 +194,12 @@ class Guard:
             self._write(event="ended", task=command["task"], pid=0, code=REFUSED, asked=False)
             return
         environment = {**os.environ, **command["environment"]}
-        pid, release = _spawn(command["command"], environment, self._die_with_guard)
+        try:
+            pid, release = _spawn(command["command"], environment, self._die_with_guard)
+        except OSError as error:  # too many processes or files: the tasks that run go on
+            _say(f"cannot start {command['task']}: {error.strerror}")
+            self._write(event="ended", task=command["task"], pid=0, code=NOT_STARTED, asked=False)
+            return
         self._processes[pid] = Process(command, pid)
         # The worker must know the group of every command that runs, to end it if the guard is
         # killed: the command waits until its start has been sent and noted.
@@ -195,10 +208,10 @@ class Guard:
         release()
 
     def _stop(self, command: Mapping[str, Any]) -> None:
-        for process in self._processes.values():
-            if process.task == command["task"]:
-                process.asked = True
-                self._end(process, command["grace_ms"])
+        stopped = [p for p in self._processes.values() if p.task == command["task"]]
+        for process in stopped:
+            process.asked = True
+        self._end_all(stopped, command["grace_ms"])
 
     def _lose(self, command: Mapping[str, Any]) -> None:
         # If the lease has ended, the tasks got SIGTERM then and are killed in time. If it has not,
@@ -206,35 +219,63 @@ class Guard:
         lease_over = boottime_ms() >= self._until_ms
         for process in self._processes.values():
             process.asked = True
-            if not lease_over:
-                self._end(process, 0)
+        if not lease_over:
+            self._end_all(self._processes.values(), 0)
 
     # ------------------------------------------------------------------------------------- ending
 
-    def _end(self, process: Process, grace_ms: int) -> None:
+    def _end_all(self, processes: Iterable[Process], grace_ms: int) -> None:
         kill_ms = min(boottime_ms() + grace_ms, max(self._kill_ms, self._until_ms))
-        if process.kill_ms is None or kill_ms < process.kill_ms:
+        first: list[Process] = []
+        for process in processes:
             if process.kill_ms is None:
+                first.append(process)
                 process.signal(signal.SIGTERM)
-            process.kill_ms = kill_ms
+            process.kill_ms = min(kill_ms, process.kill_ms or kill_ms)
+        if first:
+            strays = self._strays()
+            for process in first:
+                process.terminate_strays(strays)
 
     def _check_lease(self) -> None:
-        if boottime_ms() >= self._until_ms:
-            for process in self._processes.values():
-                self._end(process, self._kill_ms - self._until_ms)
+        if self._processes and boottime_ms() >= self._until_ms:
+            self._end_all(self._processes.values(), self._kill_ms - self._until_ms)
 
     def _end_overdue(self) -> None:
         now_ms = boottime_ms()
-        for process in list(self._processes.values()):
-            if process.gone():
+        overdue = [
+            p for p in self._processes.values() if p.kill_ms is not None and now_ms >= p.kill_ms
+        ]
+        for process in overdue:
+            process.signal(signal.SIGKILL)
+        ended = [p for p in self._processes.values() if p.code is not None]
+        if not (overdue or ended):
+            return
+        # Before the strays are listed, so that the list has what a group leaves behind.
+        empty = {p.pid for p in ended if p.has_no_group()}
+        strays = self._strays()
+        for process in overdue:
+            for pid in strays.get(process.task, ()):
+                _kill(pid, signal.SIGKILL)
+        for process in ended:
+            if process.pid in empty and process.task not in strays:
                 self._forget(process)
-            elif process.kill_ms is not None and now_ms >= process.kill_ms:
-                process.signal(signal.SIGKILL)
-            elif process.code is not None and process.kill_ms is None:
+            elif process.kill_ms is None:
                 # The leader died by itself: end the processes it left behind.
-                self._end(process, ORPHAN_GRACE_MS)
-            elif process.code is not None:
-                process.terminate_strays()
+                self._end_all([process], ORPHAN_GRACE_MS)
+            else:
+                process.terminate_strays(strays)
+
+    def _strays(self) -> Strays:
+        """The children of the guard that lead no group, by their tasks."""
+        strays: dict[str, list[int]] = {}
+        for pid in _children():
+            if pid in self._processes:
+                continue
+            for name in _environment(pid).split(b"\0"):
+                if name.startswith(b"MUSTER_TASK="):
+                    strays.setdefault(os.fsdecode(name.partition(b"=")[2]), []).append(pid)
+        return strays
 
     def _reap(self) -> None:
         while True:
@@ -290,9 +331,25 @@ def note(log: str, event: str, command: Mapping[str, Any]) -> None:
         "at_ms": time.time_ns() // 1_000_000,
         "boottime_ms": boottime_ms(),
     }
-    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.write(file, json.dumps(line).encode() + b"\n")
-    os.close(file)
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(file, json.dumps(line).encode() + b"\n")
+        finally:
+            os.close(file)
+    except OSError as error:  # the tasks matter more than the log
+        _say(f"cannot write to {log}: {error.strerror}")
+
+
+def _say(text: str) -> None:
+    """Write a line to stderr, each text once."""
+    if text not in _said:
+        _said.add(text)
+        with contextlib.suppress(OSError):
+            os.write(2, f"muster: {text}\n".encode())
+
+
+_said: set[str] = set()
 
 
 def _spawn(
@@ -301,7 +358,12 @@ def _spawn(
     """Fork a process that runs the command once it is released; its id, and what releases it."""
     guard = os.getpid()
     waiting, opening = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(waiting)
+        os.close(opening)
+        raise
     if pid:
         os.close(waiting)
         with contextlib.suppress(PermissionError, ProcessLookupError):
@@ -366,7 +428,7 @@ def _environment(pid: int) -> bytes:
 
 
 def main() -> NoReturn:
-    """``guard.py COMMANDS_FD EVENTS_FD [LOG]``."""
+    """``process_guard.py COMMANDS_FD EVENTS_FD [LOG]``."""
     commands, events = int(sys.argv[1]), int(sys.argv[2])
     for end in (commands, events):
         os.set_inheritable(end, False)

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any, Final
 
 from tenacity import wait_random_exponential
 
+from muster.errors import BadInput
 from muster.protocol.ids import Role, Task
 from muster.worker import process_guard
 from muster.worker.assignment import Assignment
@@ -40,8 +42,8 @@ STOP_TIMEOUT_S: Final = 10.0
 """Between SIGTERM and SIGKILL, by default."""
 GUARD_PATIENCE_S: Final = 5.0
 """How long after the last deadline a guard may fail to answer before it is replaced."""
-PIPE_PATIENCE_S: Final = 2.0
-"""How long the guard may take to read a command."""
+PIPE_PATIENCE_S: Final = 5.0
+"""How long a guard that has commands to read may neither read one nor write an event."""
 STEADY_S: Final = 30.0
 """A process that ran this long has started well: the next pause is short again."""
 _PAUSE = wait_random_exponential(multiplier=0.5, max=30)
@@ -72,12 +74,60 @@ class _Running:
 
 @dataclass(slots=True)
 class _Pipe:
-    """A guard and the worker's ends of the two pipes to it."""
+    """A guard and the worker's ends of the two pipes to it.
+
+    Attributes:
+        process: the guard.
+        commands, events: the worker's ends.
+        unread: the beginning of an event.
+        begun: the rest of the line that is being written.
+        lease: the newest lease that is not written; it goes before what is queued.
+        queued: other lines that are not written.
+        progress_s: when the guard last read or wrote something, or had nothing to read.
+    """
 
     process: subprocess.Popen[bytes]
     commands: int
     events: int
-    unread: bytes = field(default=b"")
+    unread: bytes = b""
+    begun: bytes = b""
+    lease: bytes = b""
+    queued: deque[bytes] = field(default_factory=deque)
+    progress_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something is not written yet."""
+        return bool(self.begun or self.lease or self.queued)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the guard neither reads nor writes, although it has commands to read."""
+        return self.is_full and time.monotonic() - self.progress_s > PIPE_PATIENCE_S
+
+    def put(self, command: Mapping[str, object]) -> None:
+        """Queue a command, and write what the guard takes without a wait."""
+        if not self.is_full:
+            self.progress_s = time.monotonic()
+        line = json.dumps(command).encode() + b"\n"
+        if command["do"] == "lease":
+            self.lease = line
+        else:
+            self.queued.append(line)
+        self.write()
+
+    def write(self) -> None:
+        """Write what the guard takes without a wait."""
+        try:
+            while self.is_full:
+                if not self.begun:
+                    self.begun, self.lease = self.lease or self.queued.popleft(), b""
+                self.begun = self.begun[os.write(self.commands, self.begun) :]
+                self.progress_s = time.monotonic()
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self.process.kill()  # the watching thread starts another
 
 
 class Processes:
@@ -103,7 +153,12 @@ class Processes:
             stop_timeout_s: between SIGTERM and SIGKILL when a task must stop.
             log_file: starts and stops are appended here, one JSON object a line.
             environment: of the tasks, beside ``MUSTER_*``; None = that of this process.
+
+        Raises:
+            BadInput: the log file cannot be written.
         """
+        if log_file is not None:
+            _check_log_file(Path(log_file))
         self._command = command
         self._stop_timeout_s = stop_timeout_s
         self._log_file = "" if log_file is None else str(log_file)
@@ -112,6 +167,8 @@ class Processes:
         self._changed = threading.Condition()
         self._lease: dict[str, object] = {}
         self._closing = False
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
         self.released: Callable[[str], object] = lambda task: None
         self._pipe = self._new_guard()
         self._thread = threading.Thread(target=self._watch, name="muster-guard", daemon=True)
@@ -162,11 +219,14 @@ class Processes:
         with self._changed:
             self._closing = True
             os.close(self._pipe.commands)
+            self._wake_up()
         try:
             self._pipe.process.wait(process_guard.ORPHAN_GRACE_MS / 1000 + GUARD_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._pipe.process.kill()
         self._thread.join()
+        for end in (self._woken, self._wake):
+            os.close(end)
 
     # ------------------------------------------------------------------------------------ commands
 
@@ -193,14 +253,17 @@ class Processes:
         }
 
     def _send(self, command: Mapping[str, object]) -> None:
-        line = json.dumps(command).encode() + b"\n"
-        try:
-            while line:
-                if not select.select([], [self._pipe.commands], [], PIPE_PATIENCE_S)[1]:
-                    raise BrokenPipeError  # the guard hangs: its pipe is full
-                line = line[os.write(self._pipe.commands, line) :]
-        except BrokenPipeError:
-            self._pipe.process.kill()  # the watching thread starts another
+        """Send a command without a wait; the watching thread writes what does not fit now."""
+        if self._closing:
+            return
+        self._pipe.put(command)
+        if self._pipe.is_full:
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        """Let the watching thread look again."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b".")
 
     def _await_end(
         self, names: set[str], patience_s: float, notify: Callable[[str], object] = lambda _: None
@@ -241,24 +304,46 @@ class Processes:
 
     def _watch(self) -> None:
         while True:
-            ready, _, _ = select.select([self._pipe.events], [], [], self._wait_s())
+            pipe = self._pipe
+            inputs = [pipe.events, self._woken]
+            outputs = [pipe.commands] if pipe.is_full and not self._closing else []
+            ready, _, _ = select.select(inputs, outputs, [], self._wait_s())
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            has_ended = pipe.events in ready and not self._read_events()
+            if has_ended:
+                self._kill_groups()
             with self._changed:
-                if ready and not self._read_events():
+                if has_ended:
                     self._clean_up_after_guard()
                     if self._closing:
                         return
                     self._pipe = self._new_guard()
                     if self._lease:
                         self._send(self._lease)
+                elif not self._closing:
+                    pipe.write()
+                    if pipe.hangs:
+                        log.error("the guard hangs; starting another")
+                        pipe.process.kill()
                 self._start_again()
                 self._changed.notify_all()
 
     def _wait_s(self) -> float | None:
-        due = [r.again_s for r in list(self._running.values()) if r.again_s is not None]
+        with self._changed:
+            due = [r.again_s for r in self._running.values() if r.again_s is not None]
+            if self._pipe.is_full:
+                due.append(self._pipe.progress_s + PIPE_PATIENCE_S + 0.1)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _read_events(self) -> bool:
         data = os.read(self._pipe.events, 65536)
+        with self._changed:
+            self._note_events(data)
+        return bool(data)
+
+    def _note_events(self, data: bytes) -> None:
+        self._pipe.progress_s = time.monotonic()
         *lines, self._pipe.unread = (self._pipe.unread + data).split(b"\n")
         for line in lines:
             event = json.loads(line)
@@ -269,7 +354,6 @@ class Processes:
                 running.pid = event["pid"]
             else:
                 self._note_end(running, event["code"])
-        return bool(data)
 
     def _note_end(self, running: _Running, code: int) -> None:
         running.alive = False
@@ -292,13 +376,22 @@ class Processes:
                 running.started_s = now_s
                 self._send(running.command)
 
-    def _clean_up_after_guard(self) -> None:
-        """The guard has ended. The kernel killed the leaders of its tasks; kill the rest."""
+    def _kill_groups(self) -> None:
+        """The guard has ended. The kernel killed the leaders of its tasks; kill the rest.
+
+        Without the lock, because a process may take long to end, and a lease must not wait for it.
+        """
         if self._pipe.process.wait() or not self._closing:
             log.error("the guard died; its tasks are killed and started again")
+        with self._changed:
+            groups = [running.pid for running in self._running.values() if running.pid]
+        for group in groups:
+            _kill_group(group)
+
+    def _clean_up_after_guard(self) -> None:
+        """Note that no task of the guard that has ended runs any more."""
         for running in self._running.values():
             if running.pid:
-                _kill_group(running.pid)
                 process_guard.note(self._log_file, "stop", running.command)
             if running.alive:
                 self._note_end(running, -signal.SIGKILL)
@@ -307,9 +400,20 @@ class Processes:
         os.close(self._pipe.events)
 
 
+def _check_log_file(file: Path) -> None:
+    """Check before a task starts that the file can be written, without creating it."""
+    if not file.parent.is_dir():
+        raise BadInput(f"log file {file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise BadInput(f"log file {file}: cannot be written")
+
+
 def _kill_group(group: int) -> None:
     """Send SIGKILL until the group has no process left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while True:
             os.killpg(group, signal.SIGKILL)
+            # As process 1 of a container, the worker is the parent now, and must reap them.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-group, os.WNOHANG)
             time.sleep(0.005)
