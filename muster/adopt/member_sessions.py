@@ -57,13 +57,13 @@ class _GovernedMember:
     Attributes:
         session: the member's session with muster's coordinator.
         holds: tasks that the member runs in Kafka's group, as far as known.
-        claimed: tasks that the session's join said the member runs.
+        joined_with: tasks that the session's join said the member runs.
         pending_release: tasks by role that the coordinator wants back and the member still runs.
     """
 
     session: Session
     holds: TaskSet
-    claimed: TaskSet
+    joined_with: TaskSet
     pending_release: dict[Role, TaskSet] = field(default_factory=dict)
 
 
@@ -160,13 +160,13 @@ class MemberSessions:
         """Write to muster's log what the governor decided without the coordinator.
 
         A session whose member runs other tasks than the coordinator assigned leaves, and joins
-        with the tasks that the member runs. All leaves come before the joins, so that no claimed
-        task has another owner.
+        with the tasks that the member runs. All leaves come before the joins, so that no task
+        that a join names has another owner.
         """
         differing = [
             name
             for name, each in self._members.items()
-            if each.holds != (each.claimed if (r := each.session.record) is None else r.active)
+            if each.holds != (each.joined_with if (r := each.session.record) is None else r.active)
         ]
         leaves: list[Send] = []
         joins: list[Send] = []
@@ -245,8 +245,8 @@ class MemberSessions:
         session = Session(join, seed)
         if incarnation is not None:
             session.incarnation = incarnation
-        session.claim(holds)
-        self._members[join.member] = _GovernedMember(session, holds, claimed=holds)
+        session.note_running(holds)
+        self._members[join.member] = _GovernedMember(session, holds, joined_with=holds)
         return self._step(join.member, Begin(), now_ms)
 
     def _leave(self, name: str, now_ms: int) -> list[Send]:
@@ -290,8 +290,8 @@ class MemberSessions:
                 case Lose(reason):
                     self.notices.append(f"{name}: joins muster's group anew: {reason}")
                     each.pending_release.clear()
-                    each.session.claim(each.holds)
-                    each.claimed = each.holds
+                    each.session.note_running(each.holds)
+                    each.joined_with = each.holds
                     sends += self._step(name, AllStopped(), now_ms)
                 case Notice(text):
                     self.notices.append(f"{name}: {text}")

@@ -366,7 +366,7 @@ def _environment(pid: int) -> bytes:
 
 
 def main() -> NoReturn:
-    """``guard.py COMMANDS_FD EVENTS_FD [LOG]``."""
+    """``process_guard.py COMMANDS_FD EVENTS_FD [LOG]``."""
     commands, events = int(sys.argv[1]), int(sys.argv[2])
     for end in (commands, events):
         os.set_inheritable(end, False)
