@@ -1,11 +1,12 @@
 """Writes the muster events of the members of a group that Kafka coordinates. Pure.
 
-The bridge keeps one session with muster's coordinator (`muster.worker.session`) for each member of
-Kafka's group. The session joins when the member joins Kafka's group, reports what the member runs,
-sends heartbeats while the member is in Kafka's group, and leaves when the member leaves that group.
-The bridge starts and stops no task. When the coordinator wants a task released, the bridge reports
-it as released once the member does not run it in Kafka's group: under the cooperative protocol its
-owner joins again without it; under an eager protocol no member runs anything during a rebalance.
+`MemberSessions` keeps one session with muster's coordinator (`muster.worker.session`) for each
+member of Kafka's group. The session joins when the member joins Kafka's group, reports what the
+member runs, sends heartbeats while the member is in Kafka's group, and leaves when the member
+leaves that group. `MemberSessions` starts and stops no task. When the coordinator wants a task
+released, `MemberSessions` reports it as released once the member does not run it in Kafka's group:
+under the cooperative protocol its owner joins again without it; under an eager protocol no member
+runs anything during a rebalance.
 
 The session's lease does not bind the member: Kafka's session decides what the member may run. When
 the lease ends, the session joins muster's group again and reports what the member runs.

@@ -45,7 +45,7 @@ from muster.worker.session_states import FAULTS, IN_USE, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""
-LET_GO = "the coordinator let this member go"
+REMOVED = "the coordinator removed this member"
 GATHER_MS: Final = 50
 """From the first stopped task to the report: a hundred tasks that stop quickly are one event."""
 
@@ -157,7 +157,7 @@ class Steps:
     def _read_record(self, session_input: Read, now_ms: int) -> list[Action]:
         record = session_input.record
         if isinstance(record, MemberGone):
-            return self._lose(LET_GO, False)
+            return self._lose(REMOVED, False)
         if self._is_news(record):
             if record.fault is not None:
                 return self._take_fault(record, record.fault)
@@ -348,7 +348,7 @@ class Steps:
     def _read_while_leaving(self, session_input: Read, now_ms: int) -> list[Action]:
         record = session_input.record
         if isinstance(record, MemberGone):
-            return self._lose(LET_GO, False)
+            return self._lose(REMOVED, False)
         if record.fault is None or not self._is_news(record):
             return []
         return self._take_fault(record, record.fault)

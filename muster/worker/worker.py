@@ -211,7 +211,9 @@ class Worker:
             return  # called from a callback: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
             self._log.log.error(
-                "callbacks did not stop within %.0f s; the session is left", timeout_s
+                "callbacks did not stop within %.0f s; closing without a leave, so the session"
+                " expires",
+                timeout_s,
             )
             self._inbox.put(None)
         self._loop_thread.join(timeout_s)
