@@ -26,10 +26,10 @@ BUILT_IN = {
     "eager": "muster.assignor.connect.eager:Eager",
     "cooperative": "muster.assignor.connect.cooperative:Cooperative",
     "static": "muster.assignor.connect.static:Static",
-    "high-availability": "muster.assignor.availability:HighAvailability",
-    "sticky": "muster.assignor.sticky:Sticky",
-    "fallback": "muster.assignor.sticky:Fallback",
-    "learner": "muster.assignor.learner:Learner",
+    "high-availability": "muster.assignor.high_availability_assignor:HighAvailability",
+    "sticky": "muster.assignor.sticky_assignor:Sticky",
+    "fallback": "muster.assignor.sticky_assignor:Fallback",
+    "learner": "muster.assignor.learner_assignor:Learner",
 }
 
 

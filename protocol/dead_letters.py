@@ -53,8 +53,8 @@ class DeadLetter(StrEnum):
     )
     GROUP_FAILED = (
         "GROUP_FAILED",
-        "the coordinator failed on the group: this event and those behind it are parked, and the"
-        " group stays as it was",
+        "the coordinator failed on the group and discarded all events of the group in this batch;"
+        " the group keeps its last good state",
         "read the traceback in the message of the first letter, and report it; every batch of the"
         " group is tried anew",
     )
@@ -79,8 +79,8 @@ class DeadLetter(StrEnum):
     )
     TOO_MUCH_AT_ONCE = (
         "TOO_MUCH_AT_ONCE",
-        "an event behind as many events, or large events, of its group as one batch takes, or"
-        " beyond the credit of its group; of very many configs the newest count",
+        "the batch had accepted as many bytes of large events as it may, or the group had used up"
+        " its credit; of many configs of a group only the newest are read",
         "find who writes so much to the group; members join again by themselves, write a"
         " refused config again",
     )

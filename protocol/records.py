@@ -283,6 +283,8 @@ class GroupSnapshot:
         through: newest offset read, by (topic, partition).
         clock_ms: the group clock: newest broker time of its membership records.
         next_ms: earliest of the delay, the follow-up and the scale-down deadlines; None = none.
+        generation_ms: the group clock when the newest target was placed or, if it was computed
+            aside, asked for.
         memory: what the assignor remembers (JSON text), opaque here.
         recovering: slots of members whose report is awaited after a lost checkpoint.
         apart: slots of members that heartbeat apart.

@@ -35,7 +35,8 @@ class Choices:
             `need`.
         value: int32[M], tag value of each member; None = copies need not differ.
         taken: int32[K], value already used by the task's active.
-        late, late_price: int64[K], how many copies of a task may repeat a value at this price.
+        cheap_repeats, cheap_repeat_price: int64[K], how many copies of a task may repeat a value
+            at this price.
         repeats, repeat_price: int64[K], how many further ones may at this price.
     """
 
@@ -48,8 +49,8 @@ class Choices:
     pools: Counts | None = None
     value: IntArray | None = None
     taken: IntArray | None = None
-    late: Counts | None = None
-    late_price: int = 0
+    cheap_repeats: Counts | None = None
+    cheap_repeat_price: int = 0
     repeats: Counts | None = None
     repeat_price: int = 0
 
@@ -97,8 +98,8 @@ def _through_values(
     network.arcs(np.repeat(tasks, values), gate.ravel(), gate_capacity.ravel(), 0)
     repeating = network.nodes(len(tasks))
     network.arcs(tasks, repeating, choices.repeats, choices.repeat_price)
-    if choices.late is not None:
-        network.arcs(tasks, repeating, choices.late, choices.late_price)
+    if choices.cheap_repeats is not None:
+        network.arcs(tasks, repeating, choices.cheap_repeats, choices.cheap_repeat_price)
     gates = gate[choices.task, choices.value[choices.member]]
     ends = network.nodes(len(choices.task))  # at most one copy per (task, member), by both ways
     network.arcs(ends, members[choices.member], 1, choices.price)

@@ -4,6 +4,9 @@ Counts come first (`muster.assignor.solvers.shares`); within them a task stays w
 can. If a member must give tasks up, those with a copy on a member with room move first, best copy
 first: a running learner is kept, a standby takes over before an empty member restores, and a
 stateless task moves before a stateful one.
+
+Ties: `muster.assignor.solvers.shares` (which members get one task more),
+`muster.assignor.solvers.balance` (which of a member's tasks move).
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from muster.assignor.solvers.transport import Freight, Room, place
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 
-READY, WARM, ON_ITS_WAY, STANDBY, SOME, NOTHING = range(6)
-"""How good a copy is as a destination, best first."""
+READY, WARM, LEARNER, STANDBY, COLD_COPY, NO_STATE = range(6)
+"""How good a copy is as a destination, best first; each copy has the first name that fits."""
 
 
 class ByCopies:
@@ -85,7 +88,7 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         task=np.searchsorted(actives.task[moving_tasks], nearby.task).astype(np.int32),
         member=nearby.member,
         rank=quality(view, copies, nearby),
-        no_copy=NOTHING,
+        no_copy=NO_STATE,
         free=1,
         spread=view.tasks.unit_of[actives.task[moving_tasks]],
     )
@@ -137,11 +140,11 @@ def _copies_with_room(
 
 
 def quality(view: GroupView, copies: Copies, pairs: Pairs) -> Longs:
-    """int64[K]: rank of each copy, `READY` (best) to `NOTHING`."""
+    """int64[K]: rank of each copy, `READY` (best) to `NO_STATE`."""
     codes = code(pairs.task, pairs.member)
-    rank = np.where(copies.lag(pairs.task, pairs.member) == NO_COPY, NOTHING, SOME)
+    rank = np.where(copies.lag(pairs.task, pairs.member) == NO_COPY, NO_STATE, COLD_COPY)
     rank[contains(view.standby, codes)] = STANDBY
-    rank[contains(view.learner, codes)] = ON_ITS_WAY
+    rank[contains(view.learner, codes)] = LEARNER
     rank[copies.reported_warm(pairs.task, pairs.member)] = WARM
     rank[contains(view.ready, codes)] = READY
     return rank.astype(np.int64)

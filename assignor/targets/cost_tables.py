@@ -14,10 +14,10 @@ import numpy as np
 from muster.assignor.copies import NO_COPY, Copies, Longs, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 
-READY, WARM, ON_ITS_WAY, STANDBY, SOME, UNREPORTED, NOTHING = range(7)
+READY, WARM, LEARNER, STANDBY, COLD_COPY, UNREPORTED, NO_STATE = range(7)
 """How good a copy is as a destination, best first.
 
-`UNREPORTED` is a standby without a reported lag, `SOME` any other reported state.
+`UNREPORTED` is a standby without a reported lag, `COLD_COPY` any other reported state.
 """
 
 
@@ -138,10 +138,10 @@ class Figures:
 
     @cached_property
     def quality(self) -> Longs:
-        """int64[T, M]: `READY` (best) to `NOTHING`, as the destination of an active."""
-        rank = np.where(self.bare | ~self.stateful, NOTHING, SOME)
+        """int64[T, M]: `READY` (best) to `NO_STATE`, as the destination of an active."""
+        rank = np.where(self.bare | ~self.stateful, NO_STATE, COLD_COPY)
         rank[self.standing] = np.where(self.bare[self.standing], UNREPORTED, STANDBY)
-        rank[self.learning] = ON_ITS_WAY
+        rank[self.learning] = LEARNER
         rank[self.warm] = WARM
         rank[self._table(contains(self._view.ready, self._pairs.code))] = READY
         rank[self.owned | ~self.stateful] = READY

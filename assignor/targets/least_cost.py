@@ -16,9 +16,9 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import DUE_NOTHING_MORE, Counts, fair_sum, left_to_others, slack
 from muster.assignor.solvers.spread import Window
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place
-from muster.assignor.targets.actives import NOTHING, quality, uneven
+from muster.assignor.targets.actives import NO_STATE, quality, uneven
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
-from muster.assignor.targets.racks import STATELESS, Prices, Racks
+from muster.assignor.targets.rack_prices import STATELESS, Prices, Racks
 from muster.assignor.targets.restricted import restricted
 from muster.assignor.targets.windows import windows
 from muster.protocol.tasks import IntArray
@@ -105,7 +105,7 @@ def settled_by_cost(
         task=np.searchsorted(actives.task[placeable], nearby.task).astype(np.int32),
         member=nearby.member,
         rank=quality(view, copies, nearby),
-        no_copy=NOTHING,
+        no_copy=NO_STATE,
         spread=view.tasks.unit_of[actives.task[placeable]],
     )
     # Where topics restrict members, a member's share of a unit may exceed the quota by unit.

@@ -11,7 +11,7 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts
-from muster.assignor.targets.racks import STATELESS, Prices, Racks, differ, racks_of
+from muster.assignor.targets.rack_prices import STATELESS, Prices, Racks, differ, racks_of
 from muster.assignor.targets.standby_request import StandbyRequest, Toll
 from muster.assignor.targets.windows import bound_of
 from muster.protocol.tasks import IntArray
@@ -145,7 +145,7 @@ def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
     return np.where(usable[copies.owner], copies.owner, NO_MEMBER).astype(np.int32)
 
 
-def copies_apart(view: GroupView) -> int:
+def copies_in_distinct_racks(view: GroupView) -> int:
     """How many copies of a task must be in different racks at any traffic (S4-31)."""
     if view.settings.rack_aware_standby_strategy == "traffic":
         return 0
@@ -182,7 +182,7 @@ def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyR
         toll=None if racks is None else changelog_toll(view, racks),
         leaving=0 if racks is None else racks.stateful.overlap,
         loads=held(plan.active, len(inputs.capacity)),
-        apart=copies_apart(view),
+        copies_in_distinct_racks=copies_in_distinct_racks(view),
         tolls_first=racks is not None and racks.stateful.tolls_first,
         taken=taken or no_pairs(),
         rack=view.rack if len(view.racks) > 1 else None,

@@ -25,7 +25,7 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.targets.least_cost import settled_by_cost
 from muster.assignor.targets.plan_data import Actives, changelog_toll
-from muster.assignor.targets.racks import (
+from muster.assignor.targets.rack_prices import (
     AVAILABILITY,
     STATELESS,
     STICKINESS,

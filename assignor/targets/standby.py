@@ -40,10 +40,10 @@ _TOO_MANY = (
     f" {MAX_ARCS:,} choices of member for standbys; traffic alone is minimised"
 )
 
-_PRICE_LATE = NEW_COPY // 8 + 1
+_PRICE_SAME_RACK = NEW_COPY // 8 + 1
 """Price of a second copy in one rack: more than an existing copy saves, less than traffic."""
 
-_PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
+_PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_COLD = (
     0, 1, 2, 3, 4, 20,
 )  # fmt: skip
 
@@ -93,8 +93,8 @@ def placed(
     room = share - np.bincount(staying.member, minlength=len(share))
     arcs = len(open_tasks) * np.count_nonzero(room > 0)
     if arcs > MAX_ARCS and request.toll is not None:
-        placed_by_class = by_classes(view, request, need, present, room)
-        return placed_by_class._replace(warning=_TOO_MANY) if request.apart else placed_by_class
+        warning = _TOO_MANY if request.copies_in_distinct_racks else ""
+        return by_classes(view, request, need, present, room)._replace(warning=warning)
     existing = _candidates(view, copies, request, open_tasks)
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
         new_pairs, missing = dealt_out(view, request, existing, open_tasks, need, room)
@@ -151,7 +151,7 @@ def _candidates(
 ) -> ExistingCopies:
     pairs = _allowed(view, request, copies.of(tasks))
     codes = code(pairs.task, pairs.member)
-    price = np.where(copies.reported_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_SOME)
+    price = np.where(copies.reported_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_COLD)
     learning = contains(view.learner, codes)
     price[learning] = np.minimum(price[learning], _PRICE_LEARNER)
     owner = view.active[pairs.task] == pairs.member
@@ -185,24 +185,24 @@ def _flow(
     price[known] = existing.price[index[known]]
     if request.toll is not None:
         copies = int(need[tasks].sum())
-        heavy = copies * NEW_COPY // (8 if _all_apart(request) else 2) + 1
+        heavy = copies * NEW_COPY // (8 if _one_rack_rule(request) else 2) + 1
         price = price // 8 + heavy * request.price(view, copies, task_of, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
     if request.toll is not None:
         actives = held(request.target, len(room)) if request.loads is None else request.loads
         base, pool, pools = undecided(room, request.capacity, actives)
         asked = replace(asked, room=base, pool=pool, pools=pools)
-    if request.apart and request.toll is not None:
+    if request.copies_in_distinct_racks and request.toll is not None:
         rack = request.toll.rack
-        first = np.minimum(need[tasks], request.apart)
+        apart = np.minimum(need[tasks], request.copies_in_distinct_racks)
         asked = replace(
             asked,
             value=rack,
             taken=rack[request.target[tasks]],
-            late=need[tasks] - first,
-            late_price=_PRICE_LATE,
-            repeats=first,
-            repeat_price=(int(price.max(initial=0)) + _PRICE_LATE) * int(need[tasks].sum()),
+            cheap_repeats=need[tasks] - apart,
+            cheap_repeat_price=_PRICE_SAME_RACK,
+            repeats=apart,
+            repeat_price=(int(price.max(initial=0)) + _PRICE_SAME_RACK) * int(need[tasks].sum()),
         )
     else:
         asked = _in_other_racks(request, tasks, asked)
@@ -223,15 +223,15 @@ def _in_other_racks(request: StandbyRequest, tasks: IntArray, asked: Choices) ->
         price=asked.price * scale,
         value=rack,
         taken=rack[request.target[tasks]],
-        late=asked.need,
-        late_price=1,
+        cheap_repeats=asked.need,
+        cheap_repeat_price=1,
         repeats=np.zeros_like(asked.need),
     )
 
 
-def _all_apart(request: StandbyRequest) -> bool:
+def _one_rack_rule(request: StandbyRequest) -> bool:
     """Whether one rack rule holds for all copies of a task."""
-    return request.apart in (0, request.copies)
+    return request.copies_in_distinct_racks in (0, request.copies)
 
 
 def choices(

@@ -82,8 +82,8 @@ class StandbyRequest:
             sum of both is minimised and is the cost.
         loads: int64[M], actives each member has, stateless ones included if they are placed;
             None = those of `tasks`.
-        apart: for how many copies of a task a rack without a copy outweighs any traffic; for the
-            other copies traffic comes first, then such a rack (S4-31).
+        copies_in_distinct_racks: for how many copies of a task a rack without a copy outweighs any
+            traffic; for the other copies traffic comes first, then such a rack (S4-31).
         taken: copies that exist in other roles; no second one goes to their members.
         rack: int32[M], rack of each member, -1 = unknown; between equal choices a copy goes to a
             rack where the task has none yet (S4-29). None = all in one rack.
@@ -98,7 +98,7 @@ class StandbyRequest:
     leaving: int = 0
     tolls_first: bool = False
     loads: Counts | None = None
-    apart: int = 0
+    copies_in_distinct_racks: int = 0
     taken: Pairs = field(default_factory=no_pairs)
     rack: IntArray | None = None
 

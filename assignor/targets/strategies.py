@@ -15,7 +15,7 @@ from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.small_exact import small
 from muster.assignor.targets.actives import ByCopies
 from muster.assignor.targets.least_cost import ByCost
-from muster.assignor.targets.plan_data import Actives, Inputs, Settled, copies_apart
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled, copies_in_distinct_racks
 from muster.assignor.targets.refinement import Refinement
 from muster.assignor.targets.restricted import ByTopics
 from muster.assignor.targets.small_groups import Exact
@@ -70,7 +70,7 @@ def chosen(inputs: Inputs) -> Strategies:
     elif view.unrestricted and small(len(view.tasks), inputs.capacity) and _exact_pays(inputs):
         exact = Exact(inputs)
         actives = (exact.actives, *actives)
-        if not copies_apart(view):
+        if not copies_in_distinct_racks(view):
             place_standbys = (exact.standbys, *place_standbys)
         if inputs.racks is None or settings.rack_aware_standby_strategy == "traffic":
             refinement = Refinement(inputs, exact)

@@ -373,7 +373,9 @@ class Governor:
         self._evicted.add(
             [each for each in others if not join_metadata.is_governor(name_of(each))], now
         )
-        self._log("lets all members leave, to take the leader's seat")
+        self._log(
+            "removes all members from the group to become its leader; they rejoin by themselves"
+        )
         self._to(State.EVICTING, None)
         self._ask(requests.leave(self._options, dict.fromkeys(others)))
 

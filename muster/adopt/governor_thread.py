@@ -92,9 +92,9 @@ class Runner:
         """Begin to govern."""
         self._thread.start()
 
-    def set_units(self, jobs: AssignableUnits) -> None:
+    def set_units(self, units: AssignableUnits) -> None:
         """Give the governor the group's topics or connectors."""
-        self._inputs.put(jobs)
+        self._inputs.put(units)
 
     def set_presence(self, governed: bool | None) -> None:
         """Tell the governor whether another one is in the group; None = not known."""

@@ -1,11 +1,12 @@
 """Writes the muster events of the members of a group that Kafka coordinates. Pure.
 
-The bridge keeps one session with muster's coordinator (`muster.worker.session`) for each member of
-Kafka's group. The session joins when the member joins Kafka's group, reports what the member runs,
-sends heartbeats while the member is in Kafka's group, and leaves when the member leaves that group.
-The bridge starts and stops no task. When the coordinator wants a task released, the bridge reports
-it as released once the member does not run it in Kafka's group: under the cooperative protocol its
-owner joins again without it; under an eager protocol no member runs anything during a rebalance.
+`MemberSessions` keeps one session with muster's coordinator (`muster.worker.session`) for each
+member of Kafka's group. The session joins when the member joins Kafka's group, reports what the
+member runs, sends heartbeats while the member is in Kafka's group, and leaves when the member
+leaves that group. `MemberSessions` starts and stops no task. When the coordinator wants a task
+released, `MemberSessions` reports it as released once the member does not run it in Kafka's group:
+under the cooperative protocol its owner joins again without it; under an eager protocol no member
+runs anything during a rebalance.
 
 The session's lease does not bind the member: Kafka's session decides what the member may run. When
 the lease ends, the session joins muster's group again and reports what the member runs.
@@ -57,13 +58,13 @@ class _GovernedMember:
     Attributes:
         session: the member's session with muster's coordinator.
         holds: tasks that the member runs in Kafka's group, as far as known.
-        claimed: tasks that the session's join said the member runs.
+        joined_with: tasks that the session's join said the member runs.
         pending_release: tasks by role that the coordinator wants back and the member still runs.
     """
 
     session: Session
     holds: TaskSet
-    claimed: TaskSet
+    joined_with: TaskSet
     pending_release: dict[Role, TaskSet] = field(default_factory=dict)
 
 
@@ -160,13 +161,13 @@ class MemberSessions:
         """Write to muster's log what the governor decided without the coordinator.
 
         A session whose member runs other tasks than the coordinator assigned leaves, and joins
-        with the tasks that the member runs. All leaves come before the joins, so that no claimed
-        task has another owner.
+        with the tasks that the member runs. All leaves come before the joins, so that no task
+        that a join names has another owner.
         """
         differing = [
             name
             for name, each in self._members.items()
-            if each.holds != (each.claimed if (r := each.session.record) is None else r.active)
+            if each.holds != (each.joined_with if (r := each.session.record) is None else r.active)
         ]
         leaves: list[Send] = []
         joins: list[Send] = []
@@ -245,8 +246,8 @@ class MemberSessions:
         session = Session(join, seed)
         if incarnation is not None:
             session.incarnation = incarnation
-        session.claim(holds)
-        self._members[join.member] = _GovernedMember(session, holds, claimed=holds)
+        session.note_running(holds)
+        self._members[join.member] = _GovernedMember(session, holds, joined_with=holds)
         return self._step(join.member, Begin(), now_ms)
 
     def _leave(self, name: str, now_ms: int) -> list[Send]:
@@ -290,8 +291,8 @@ class MemberSessions:
                 case Lose(reason):
                     self.notices.append(f"{name}: joins muster's group anew: {reason}")
                     each.pending_release.clear()
-                    each.session.claim(each.holds)
-                    each.claimed = each.holds
+                    each.session.note_running(each.holds)
+                    each.joined_with = each.holds
                     sends += self._step(name, AllStopped(), now_ms)
                 case Notice(text):
                     self.notices.append(f"{name}: {text}")

@@ -69,7 +69,7 @@ class Writes:
         topic = topic_name(TopicKind.MEMBERSHIP, key.prefix)
         append(clients, topic, order, self.keys, by=author(user))
         _log.info("drain", group=key.group, member=member, on=on, by=author(user))
-        return f"{member}: {'is drained' if on else 'drain cancelled'}"
+        return f"{member}: {'drain ordered' if on else 'drain cancellation ordered'}"
 
     def config(
         self,

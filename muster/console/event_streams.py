@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 
-from muster.console.explanations import Explainer, round_json
+from muster.console.explanations import Explainer, generation_json
 from muster.console.fleet import findings, rows
 from muster.console.frames import Frame, delta, frame
 from muster.console.history import Moment
@@ -34,7 +34,7 @@ COUNTS_S = 1.0
 KEEP_ALIVE_S = 15.0
 STREAMS_MAX = 500
 FRAMES_MAX = 64
-ROUNDS_SHOWN = 300
+GENERATIONS_SHOWN = 300
 MOMENTS_SHOWN = 1_500
 
 
@@ -153,7 +153,7 @@ class GroupStream:
         self._key = key
         self._frame: Frame | None = None
         self._extra: Json = {}
-        self._rounds: dict[int, Json] = {}
+        self._generations: dict[int, Json] = {}
         self._moment = -1
         self.counts = False
 
@@ -166,7 +166,7 @@ class GroupStream:
             return self._changes_json({"gone": True, **self._views.status()}, {})
         changed = {} if made is self._frame else delta(self._frame, made)
         if changed.get("whole"):
-            self._rounds, self._moment = {}, -1
+            self._generations, self._moment = {}, -1
         self._frame = made
         changed |= self._timeline(history, moment)
         notes = Explainer(history.snapshot(moment), moment.pending, wall_ms()).notes()
@@ -181,7 +181,7 @@ class GroupStream:
     def _timeline(self, history: Any, moment: Moment) -> Json:  # noqa: ANN401  a History
         """Moments and generations that are new or changed."""
         with self._views.store.lock:
-            rounds = list(history.rounds)[-ROUNDS_SHOWN:]
+            generations = list(history.generations)[-GENERATIONS_SHOWN:]
             moments = [
                 [m.number, m.at_ms, m.generation]
                 for m in list(history.moments)[-MOMENTS_SHOWN:]
@@ -189,9 +189,9 @@ class GroupStream:
             ]
             oldest = history.moments[0].number
         changed: Json = {}
-        now = {each.generation: round_json(each, each.seen_ms) for each in rounds}
-        news = [row for number, row in now.items() if self._rounds.get(number) != row]
-        self._rounds, self._moment = now, moment.number
+        now = {each.generation: generation_json(each, each.seen_ms) for each in generations}
+        news = [row for number, row in now.items() if self._generations.get(number) != row]
+        self._generations, self._moment = now, moment.number
         if news:
             changed["rounds"] = news
         if moments:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from muster.console.frames import text
-from muster.console.history import History, Moment, Round
+from muster.console.history import GenerationFigures, History, Moment
 from muster.output import ago
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
@@ -223,8 +223,8 @@ def _copies_of(explainer: Explainer, index: int) -> Iterator[Json]:
 
 def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
     moves: list[Json] = []
-    rounds = [r for r in list(history.rounds) if r.first <= moment.number and r.moves]
-    for each in reversed(rounds[-LOOKED_THROUGH_MAX:]):
+    generations = [g for g in list(history.generations) if g.first <= moment.number and g.moves]
+    for each in reversed(generations[-LOOKED_THROUGH_MAX:]):
         if len(moves) >= MOVES_SHOWN:
             break
         last = history.moment(min(each.last, moment.number))
@@ -267,7 +267,7 @@ def _loads(snapshot: GroupSnapshot, owner: np.ndarray[Any, Any]) -> dict[str, fl
     return {m.id: round(float(summed[m.slot]), 6) for m in snapshot.members}
 
 
-def move_json(each: Round, move: Move, loads: Loads) -> Json:
+def move_json(each: GenerationFigures, move: Move, loads: Loads) -> Json:
     """One move of a generation."""
     return {
         "generation": each.generation,
@@ -283,7 +283,7 @@ def move_json(each: Round, move: Move, loads: Loads) -> Json:
     }
 
 
-def round_json(each: Round, now_ms: int) -> Json:
+def generation_json(each: GenerationFigures, now_ms: int) -> Json:
     """One generation in the timeline."""
     return {
         "generation": each.generation,
@@ -304,7 +304,7 @@ def generation_with_moves(
     history: History, generation: int, now_ms: int, most: int = 500
 ) -> Json | None:
     """A generation with its moves; None = it is not kept."""
-    each = history.round_of(generation)
+    each = history.figures_of(generation)
     last = None if each is None else history.moment(each.last)
     if each is None or last is None:
         return None
@@ -313,7 +313,7 @@ def generation_with_moves(
     loads = Loads(None if before is None else history.snapshot(before), snapshot)
     moves: Iterable[Move] = snapshot.moves[:most]
     return {
-        **round_json(each, now_ms),
+        **generation_json(each, now_ms),
         "left_out": max(len(snapshot.moves) - most, 0),
         "shown": [move_json(each, move, loads) for move in moves],
     }

@@ -66,7 +66,7 @@ def rows(store: Store, findings: dict[str, list[Finding]], now_ms: int) -> dict[
 def _row(key: GroupKey, history: History, wrong: list[Finding], now_ms: int) -> Json:
     s = history.newest
     assert s is not None
-    last = history.rounds[-1] if history.rounds else None
+    last = history.generations[-1] if history.generations else None
     worst = next((f for f in wrong if f.level is Level.FAIL), next(iter(wrong), None))
     return {
         "prefix": key.prefix,

@@ -23,7 +23,7 @@ from muster.published.snapshots import NO_MEMBER, Published
 
 MOMENTS_MAX = 4_000
 """Most records kept of a group."""
-ROUNDS_MAX = 2_000
+GENERATIONS_MAX = 2_000
 """Most generations of which the figures are kept."""
 PEAKS_MAX = 50_000
 """Most copies of which the largest lag is kept."""
@@ -49,7 +49,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True)
-class Round:
+class GenerationFigures:
     """A generation and its figures. Times are epoch milliseconds.
 
     Attributes:
@@ -95,7 +95,7 @@ class History:
         is_shadowed: Kafka coordinates it; muster only looks at it.
         newest: its newest record, decoded; None = none yet, or the group is gone.
         moments: the records that are kept, oldest first.
-        rounds: the generations that are kept, oldest first.
+        generations: the figures of the generations that are kept, oldest first.
         held_bytes: size of the kept records.
         peaks: (task index, slot) → largest lag that its learner had.
     """
@@ -105,7 +105,7 @@ class History:
         self.is_shadowed = is_shadowed
         self.newest: GroupSnapshot | None = None
         self.moments: deque[Moment] = deque()
-        self.rounds: deque[Round] = deque(maxlen=ROUNDS_MAX)
+        self.generations: deque[GenerationFigures] = deque(maxlen=GENERATIONS_MAX)
         self.held_bytes = 0
         self.peaks: dict[tuple[int, int], int] = {}
         self._latest: tuple[Moment, GroupSnapshot] | None = None
@@ -134,23 +134,25 @@ class History:
         self._latest = (moment, record)
         self.moments.append(moment)
         self.held_bytes += len(value)
-        self._note_round(record, moment)
+        self._note_generation(record, moment)
         self._note_peaks(record)
         self.newest = record
         if len(self.moments) > MOMENTS_MAX:
             self.drop_oldest()
         return True
 
-    def _note_round(self, record: GroupSnapshot, moment: Moment) -> None:
-        at_ms, last = moment.at_ms, self.rounds[-1] if self.rounds else None
+    def _note_generation(self, record: GroupSnapshot, moment: Moment) -> None:
+        at_ms, last = moment.at_ms, self.generations[-1] if self.generations else None
         if last is not None:
             last.ownerless_ms += last.ownerless * max(at_ms - last.seen_ms, 0)
             last.seen_ms = at_ms
         if last is None or last.generation != record.generation:
             if last is not None:
                 last.ended_ms, last.ownerless = at_ms, 0
-            last = Round(record.generation, at_ms, "", 0, 0, 0, moment.number, moment.number)
-            self.rounds.append(last)
+            last = GenerationFigures(
+                record.generation, at_ms, "", 0, 0, 0, moment.number, moment.number
+            )
+            self.generations.append(last)
         last.cause, last.moves = record.cause, len(record.moves)
         last.moved = sum(_is_moved(move) for move in record.moves)
         last.members, last.last, last.seen_ms = len(record.members), moment.number, at_ms
@@ -172,14 +174,16 @@ class History:
         """Drop the oldest record, and the generations that have no record left."""
         gone = self.moments.popleft()
         self.held_bytes -= len(gone.value)
-        while self.rounds and self.moments and self.rounds[0].last < self.moments[0].number:
-            self.rounds.popleft()
+        while (
+            self.generations and self.moments and self.generations[0].last < self.moments[0].number
+        ):
+            self.generations.popleft()
 
     def forget(self) -> None:
         """Drop everything, because the group has a tombstone."""
         self.newest = self._latest = None
         self.moments.clear()
-        self.rounds.clear()
+        self.generations.clear()
         self.peaks.clear()
         self.held_bytes = 0
 
@@ -206,14 +210,14 @@ class History:
         assert isinstance(record, GroupSnapshot)
         return record
 
-    def round_of(self, generation: int) -> Round | None:
-        """A generation that is kept; None if it is not."""
-        return next((r for r in reversed(self.rounds) if r.generation == generation), None)
+    def figures_of(self, generation: int) -> GenerationFigures | None:
+        """The figures of a generation; None if they are not kept."""
+        return next((g for g in reversed(self.generations) if g.generation == generation), None)
 
     def moved_since(self, since_ms: int) -> int:
         """How many actives went from one member to another since then."""
         moved = 0
-        for each in reversed(self.rounds):
+        for each in reversed(self.generations):
             if each.at_ms < since_ms:
                 break
             moved += each.moved

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from muster.console.explanations import Explainer, Loads, round_json
+from muster.console.explanations import Explainer, Loads, generation_json
 from muster.console.frames import Frame, delta, frame, text
 from muster.console.history import History, Moment
 from muster.console.plans import Question, plan_json
@@ -161,12 +161,12 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
         steps.append(step)
         before = made
     assert base is not None
-    rounds = [r for r in list(history.rounds) if r.last >= moments[0].number]
+    kept = [g for g in list(history.generations) if g.last >= moments[0].number]
     rows = []
     earlier: GroupSnapshot | None = None
-    for each in rounds:
+    for each in kept:
         after = snapshots.get(each.generation)
-        row: Json = {**round_json(each, made_ms), "shown": [], "left_out": 0}
+        row: Json = {**generation_json(each, made_ms), "shown": [], "left_out": 0}
         if after is not None:
             loads = Loads(earlier, after)
             row["shown"] = [_move(m, loads, texts) for m in after.moves[:MOVES_MAX]]

@@ -27,6 +27,7 @@ from muster.worker.messages import (
     ClockMoved,
     End,
     Input,
+    LagsKnown,
     Lease,
     LeaveAsked,
     Lose,
@@ -34,7 +35,6 @@ from muster.worker.messages import (
     Ready,
     Release,
     Released,
-    Restored,
     Send,
     Take,
 )
@@ -263,7 +263,7 @@ class Process:
         if self.session.incarnation != number or self.session.state is not State.MEMBER:
             return
         if "lag" in self._tells:
-            self.give(Restored(tuple(Lag(task, 0) for task in tasks)))
+            self.give(LagsKnown(tuple(Lag(task, 0) for task in tasks)))
         if "ready" in self._tells:
             self.give(Ready(tasks))
 

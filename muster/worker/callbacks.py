@@ -32,7 +32,7 @@ from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import AllStopped, Input, Released
-from muster.worker.pauses import pause_s_of
+from muster.worker.retry_pauses import pause_s_of
 
 log = logging.getLogger("muster.worker")
 

@@ -21,7 +21,7 @@ from muster.protocol.ids import Task
 from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.machine import THIS_MACHINE, Machine
-from muster.worker.messages import Restored
+from muster.worker.messages import LagsKnown
 
 log = logging.getLogger("muster.worker.kafka")
 
@@ -47,7 +47,7 @@ class ChangelogLags:
         config: Mapping[str, Any],
         positions: Changelog | None,
         on_disk: TaskSet,
-        post: Callable[[Restored], None],
+        post: Callable[[LagsKnown], None],
         machine: Machine = THIS_MACHINE,
     ) -> None:
         """Prepare; nothing is connected yet.
@@ -142,7 +142,7 @@ class ChangelogLags:
             changed = {t: n for t, n in lags.items() if n != self._posted.get(t, unposted[t])}
             self._posted.update(changed)
         if changed:
-            self._post(Restored(tuple(Lag(t, n) for t, n in sorted(changed.items()))))
+            self._post(LagsKnown(tuple(Lag(t, n) for t, n in sorted(changed.items()))))
         return is_complete
 
     def _lags(self, positions_of: Mapping[Task, Positions]) -> dict[Task, int]:

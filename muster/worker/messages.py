@@ -84,7 +84,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class LagsKnown:
     """The newest lags of copies, or of actives that still restore."""
 
     lags: tuple[Lag, ...]
@@ -115,7 +115,7 @@ Input: TypeAlias = (
     | Released
     | AllStopped
     | Ready
-    | Restored
+    | LagsKnown
     | LeaveAsked
     | ClockMoved
 )

@@ -31,7 +31,7 @@ from muster.errors import BadInput
 from muster.protocol.ids import Role, Task
 from muster.worker import process_guard
 from muster.worker.assignment import Assignment
-from muster.worker.pauses import pause_s_of
+from muster.worker.retry_pauses import pause_s_of
 
 log = logging.getLogger("muster.worker.exec")
 

@@ -36,11 +36,11 @@ from muster.worker.messages import (
     ClockMoved,
     Failed,
     Input,
+    LagsKnown,
     LeaveAsked,
     Read,
     Ready,
     Released,
-    Restored,
 )
 from muster.worker.session_states import State
 from muster.worker.session_steps import Steps
@@ -74,7 +74,7 @@ def on(
 TABLE: Final[dict[State, Rules]] = {
     State.NEW: {
         **on(Begin, Steps._join, State.JOINING),
-        **on(Restored, Steps._note_lags),
+        **on(LagsKnown, Steps._note_lags),
         **on(LeaveAsked, Steps._end, State.ENDED),
     },
     State.JOINING: {
@@ -82,7 +82,7 @@ TABLE: Final[dict[State, Rules]] = {
         **on(Read, Steps._read_answer, State.MEMBER, State.LOST, State.ENDED),
         **on(Acknowledged, Steps._extend),
         **on(CaughtUp, Steps._note_reading),
-        **on(Restored, Steps._note_lags),
+        **on(LagsKnown, Steps._note_lags),
         **on(LeaveAsked, Steps._leave, State.ENDED),
         **on(ClockMoved, Steps._ask_again),
     },
@@ -93,13 +93,13 @@ TABLE: Final[dict[State, Rules]] = {
         **on(Failed, Steps._note_failure),
         **on(Released, Steps._drop),
         **on(Ready, Steps._mark_ready),
-        **on(Restored, Steps._report_lags),
+        **on(LagsKnown, Steps._report_lags),
         **on(LeaveAsked, Steps._begin_leaving, State.LEAVING, State.ENDED),
         **on(ClockMoved, Steps._beat),
     },
     State.LOST: {
         **on(AllStopped, Steps._return, State.JOINING, State.ENDED),
-        **on(Restored, Steps._note_lags),
+        **on(LagsKnown, Steps._note_lags),
         **on(LeaveAsked, Steps._leave_when_stopped),
     },
     State.LEAVING: {

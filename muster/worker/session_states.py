@@ -12,7 +12,11 @@ from muster.protocol.records import Fault
 from muster.worker.messages import Notice
 
 UNANSWERED: Final = {
-    4: [Notice("no coordinator has answered yet; asking on (muster doctor says whether one runs)")]
+    4: [
+        Notice(
+            "no coordinator has answered yet; still trying (muster doctor says whether one runs)"
+        )
+    ]
 }
 """Number of unanswered joins (some seconds' worth) -> what the log then says."""
 

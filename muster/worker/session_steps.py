@@ -15,6 +15,7 @@ from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
 from muster.worker.holdings import Holdings
+from muster.worker.incarnations import mixed63
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
 from muster.worker.messages import (
     Acknowledged,
@@ -26,6 +27,7 @@ from muster.worker.messages import (
     End,
     Failed,
     Input,
+    LagsKnown,
     Lease,
     LeaveAsked,
     Lose,
@@ -34,17 +36,16 @@ from muster.worker.messages import (
     Read,
     Ready,
     Released,
-    Restored,
     Send,
     Take,
     Wanted,
 )
-from muster.worker.rng import JOIN_PAUSE_MS, join_pause_ms, mixed63
+from muster.worker.retry_pauses import JOIN_PAUSE_MS, join_pause_ms
 from muster.worker.session_states import FAULTS, IN_USE, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""
-LET_GO = "the coordinator let this member go"
+REMOVED = "the coordinator removed this member"
 GATHER_MS: Final = 50
 """From the first stopped task to the report: a hundred tasks that stop quickly are one event."""
 
@@ -96,7 +97,7 @@ class Steps:
         """Everything the member holds, with the tasks it is releasing marked."""
         return self._holdings.as_of(self.record)
 
-    def claim(self, tasks: TaskSet) -> None:
+    def note_running(self, tasks: TaskSet) -> None:
         """Note actives that the member runs before it has joined; its joins then say so.
 
         Workers start with nothing. `muster adopt` speaks for members whose tasks Kafka gave them.
@@ -156,7 +157,7 @@ class Steps:
     def _read_record(self, session_input: Read, now_ms: int) -> list[Action]:
         record = session_input.record
         if isinstance(record, MemberGone):
-            return self._lose(LET_GO, False)
+            return self._lose(REMOVED, False)
         if self._is_news(record):
             if record.fault is not None:
                 return self._take_fault(record, record.fault)
@@ -347,7 +348,7 @@ class Steps:
     def _read_while_leaving(self, session_input: Read, now_ms: int) -> list[Action]:
         record = session_input.record
         if isinstance(record, MemberGone):
-            return self._lose(LET_GO, False)
+            return self._lose(REMOVED, False)
         if record.fault is None or not self._is_news(record):
             return []
         return self._take_fault(record, record.fault)
@@ -361,11 +362,11 @@ class Steps:
 
     # ---------------------------------------------------------------------------------------- lags
 
-    def _note_lags(self, session_input: Restored, now_ms: int) -> list[Action]:
+    def _note_lags(self, session_input: LagsKnown, now_ms: int) -> list[Action]:
         self._events.note_lags(session_input.lags)
         return []
 
-    def _report_lags(self, session_input: Restored, now_ms: int) -> list[Action]:
+    def _report_lags(self, session_input: LagsKnown, now_ms: int) -> list[Action]:
         self._note_lags(session_input, now_ms)
         reports = self._events.lag_reports(session_input.lags)
         return [Send(report, self.incarnation, now_ms) for report in reports]

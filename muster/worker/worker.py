@@ -35,6 +35,7 @@ from muster.worker.messages import (
     ClockMoved,
     End,
     Input,
+    LagsKnown,
     Lease,
     LeaveAsked,
     Lose,
@@ -42,7 +43,6 @@ from muster.worker.messages import (
     Ready,
     Release,
     Released,
-    Restored,
     Send,
     Take,
     Wanted,
@@ -211,7 +211,9 @@ class Worker:
             return  # called from a callback: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
             self._log.log.error(
-                "callbacks did not stop within %.0f s; the session is left", timeout_s
+                "callbacks did not stop within %.0f s; closing without a leave, so the session"
+                " expires",
+                timeout_s,
             )
             self._inbox.put(None)
         self._loop_thread.join(timeout_s)
@@ -261,7 +263,7 @@ class Worker:
     def lag(self, offsets: Mapping[Task | str, int]) -> None:
         """Report lags of copies, in offsets. Before the start: of copies found on disk."""
         lags = {parse_task(t) if isinstance(t, str) else t: n for t, n in offsets.items()}
-        self._inbox.put(Restored(tuple(Lag(t, n) for t, n in sorted(lags.items()))))
+        self._inbox.put(LagsKnown(tuple(Lag(t, n) for t, n in sorted(lags.items()))))
 
     @property
     def state(self) -> str:

@@ -14,7 +14,7 @@ from support.assignor.placing import Member
 from support.suite.examples import examples
 
 from muster.assignor import registry
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.protocol.tasks import Subtopology
 

@@ -9,7 +9,7 @@ import pytest
 from support.assignor.placing import Member, counts, group, holdings, stateful
 
 from muster.assignor import check
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.tasks import Subtopology

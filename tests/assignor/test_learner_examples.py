@@ -13,7 +13,7 @@ import pytest
 from support.assignor.placing import Held, Member, group, holdings, stateful
 
 from muster.assignor import check
-from muster.assignor.learner import Learner
+from muster.assignor.learner_assignor import Learner
 from muster.assignor.model import GroupView, Placement
 from muster.protocol.tasks import Subtopology
 

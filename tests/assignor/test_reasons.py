@@ -17,7 +17,12 @@ from support.assignor.placing import Member, group
 from support.assignor.random_groups import allowed, caught_up, crossings, placed, problems
 from support.suite.examples import examples
 
-from muster.assignor import availability, learner, reason_texts, sticky
+from muster.assignor import (
+    high_availability_assignor,
+    learner_assignor,
+    reason_texts,
+    sticky_assignor,
+)
 from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
@@ -284,7 +289,7 @@ def facts(view: GroupView, name: str) -> Facts:
         return explained(view, copies, target, staged, **options)
 
     with ExitStack() as stack:
-        for module in (availability, learner, sticky):
+        for module in (high_availability_assignor, learner_assignor, sticky_assignor):
             stack.enter_context(mock.patch.object(module, "explained", recorded))
         placement = placed(view, name)
     return Facts(view, placement, targets[-1], by_number=name == "learner")

@@ -6,7 +6,7 @@ import pytest
 from support.assignor.placing import Member, group, holdings
 
 from muster.assignor import check, registry
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import Placement
 from muster.protocol.tasks import Subtopology
 

@@ -12,7 +12,7 @@ from support.assignor.placing import Member, counts, group
 from support.assignor.random_groups import placed
 from support.suite.examples import examples
 
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.protocol.tasks import Subtopology
 
 

@@ -13,7 +13,7 @@ from support.suite.examples import examples
 from muster.assignor import check, registry
 from muster.assignor.errors import InvalidPlacement, UnknownAssignor
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
-from muster.assignor.sticky import Sticky
+from muster.assignor.sticky_assignor import Sticky
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Subtopology, TaskTable
 
@@ -167,4 +167,4 @@ def test_unknown_assignors_are_refused_with_the_names_there_are() -> None:
 
 def test_a_class_of_any_module_can_be_named() -> None:
     """`module:Class` loads the class."""
-    assert registry.get("muster.assignor.sticky:Sticky").name == "sticky"
+    assert registry.get("muster.assignor.sticky_assignor:Sticky").name == "sticky"

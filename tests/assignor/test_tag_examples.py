@@ -6,7 +6,7 @@ import pytest
 from support.assignor.placing import Held, Member, group, holdings, stateful
 
 from muster.assignor import check
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 
 
 def _placed(partitions: int, members: dict[str, Member], tags: str, standbys: int) -> Held:

@@ -33,20 +33,20 @@ def history_of(life: dict) -> History:
 def test_generations_have_their_cause_and_their_figures() -> None:
     """A life with a join, a drain and a crash: cause, moves and moments of each generation."""
     history = history_of(demo_life())
-    rounds = [(r.generation, r.cause, r.moves, r.moved) for r in history.rounds]
-    assert rounds == [
+    figures = [(r.generation, r.cause, r.moves, r.moved) for r in history.generations]
+    assert figures == [
         (0, "", 0, 0),
         (1, "W1, W2, W3 joined", 12, 0),
         (2, "W4 joined", 3, 3),
         (3, "W2 draining", 3, 3),
         (4, "W3 expired", 4, 4),
     ]
-    assert [r.ended_ms for r in history.rounds] == [
-        *(r.at_ms for r in list(history.rounds)[1:]),
+    assert [r.ended_ms for r in history.generations] == [
+        *(r.at_ms for r in list(history.generations)[1:]),
         None,
     ]
     assert history.moved_since(0) == 10
-    assert history.moved_since(history.rounds[-1].at_ms) == 4
+    assert history.moved_since(history.generations[-1].at_ms) == 4
 
 
 def test_time_to_settle_is_from_the_first_record_to_the_first_that_is_stable() -> None:
@@ -56,7 +56,7 @@ def test_time_to_settle_is_from_the_first_record_to_the_first_that_is_stable() -
         {"at_ms": 10_000, "join": {"id": "W2"}},
     ]
     history = history_of(scenario([{"subtopology": "0", "partitions": 2}], events))
-    joined = history.round_of(2)
+    joined = history.figures_of(2)
     assert joined is not None
     assert (joined.cause, joined.settled_ms) == ("W2 joined", joined.at_ms + 4_000)
 
@@ -70,15 +70,15 @@ def test_time_without_an_owner_is_summed_over_tasks() -> None:
         {"at_ms": 40_000, "return": "W1"},
     ]
     history = history_of(scenario([{"subtopology": "0", "partitions": 4}], events))
-    empty = next(r for r in history.rounds if r.at_ms == BEGINNING_MS + 10_000)
+    empty = next(r for r in history.generations if r.at_ms == BEGINNING_MS + 10_000)
     assert empty.ownerless_ms == 4 * 30_000
-    assert history.rounds[-1].ownerless_until(BEGINNING_MS + 100_000) == 0
+    assert history.generations[-1].ownerless_until(BEGINNING_MS + 100_000) == 0
 
 
 def test_the_newest_generation_counts_what_is_ownerless_now() -> None:
     """While tasks have no owner, their time grows with the time that is asked for."""
     history = history_of(scenario([{"subtopology": "0", "partitions": 4}], [], until_ms=1_000))
-    newest = history.rounds[-1]
+    newest = history.generations[-1]
     assert newest.ownerless_until(newest.seen_ms + 2_500) == 4 * 2_500
 
 
@@ -124,7 +124,7 @@ def test_old_records_make_room(monkeypatch) -> None:
     for key, history in store.histories():
         assert history.newest is not None, key
         assert history.snapshot(history.moments[-1]) is history.newest
-        assert history.rounds[0].last >= history.moments[0].number
+        assert history.generations[0].last >= history.moments[0].number
     monkeypatch.setattr(history_module, "MOMENTS_MAX", 3)
     assert len(history_of(demo_life()).moments) == 3
 
@@ -169,13 +169,13 @@ def test_a_page_that_reads_while_a_record_is_taken_sees_that_record(
     """A moment and its record appear together: a page would keep an older one as the newest."""
     history = History("orders")
     seen: list[int] = []
-    note = History._note_round
+    note = History._note_generation
 
     def noting(self: History, record: GroupSnapshot, moment: Moment) -> None:
         seen.append(self.snapshot(self.moments[-1]).generation)
         note(self, record, moment)
 
-    monkeypatch.setattr(History, "_note_round", noting)
+    monkeypatch.setattr(History, "_note_generation", noting)
     for generation in (7, 8):
         record = orders(generation)
         history.take(record, 1_000 + generation, encode(record).value or b"")

@@ -45,7 +45,7 @@ def test_a_change_is_a_generation() -> None:
     store, _ = looked()
     history = store.history(KEY)
     assert history is not None
-    assert [(r.generation, r.cause, r.moved) for r in history.rounds] == [
+    assert [(r.generation, r.cause, r.moved) for r in history.generations] == [
         (1, "first seen; placed by range", 0),
         (2, "B joined", 2),
     ]
@@ -117,7 +117,7 @@ def test_consumers_of_a_real_kafka(topics: Topics) -> None:
 
         def causes() -> list[str]:
             history = store.history(key)
-            return [] if history is None else [each.cause for each in history.rounds]
+            return [] if history is None else [each.cause for each in history.generations]
 
         def members() -> int:
             history = store.history(key)

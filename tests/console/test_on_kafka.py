@@ -92,7 +92,7 @@ def test_a_drain_from_the_page_names_who_asked(
             return json.load(answer)
 
     with console.serve_in_thread() as url:
-        assert write("drain", {"member": "W1", "on": True}) == {"said": "W1: is drained"}
+        assert write("drain", {"member": "W1", "on": True}) == {"said": "W1: drain ordered"}
         changed = write("config", {"config": {"num.standby.replicas": "2"}})
         assert changed == {"said": "orders: configured"}
     for kind, change in (

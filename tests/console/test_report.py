@@ -57,7 +57,7 @@ def test_it_has_every_record_and_needs_nothing_else() -> None:
     html = report_html(history, since_ms=0, made_ms=5, source="here")
     data = data_of(html)
     assert [step["m"][2] for step in data["steps"]] == [m.generation for m in history.moments]
-    assert [r["cause"] for r in data["rounds"]] == [r.cause for r in history.rounds]
+    assert [r["cause"] for r in data["rounds"]] == [r.cause for r in history.generations]
     owners = {task: row for task, *row in data["base"]["tasks"]}
     for step in data["steps"][1:]:
         if step["d"].get("whole"):

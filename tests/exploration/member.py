@@ -23,6 +23,7 @@ from muster.worker.messages import (
     End,
     Failed,
     Input,
+    LagsKnown,
     Lease,
     LeaveAsked,
     Lose,
@@ -30,7 +31,6 @@ from muster.worker.messages import (
     Ready,
     Release,
     Released,
-    Restored,
     Send,
     Take,
 )
@@ -278,7 +278,7 @@ class Members:
 
     def _restored(self, process: Process, tasks: Any, offsets: int, now: int) -> Outcome:
         lags = tuple(Lag(task, offsets) for task in tasks)
-        return self.give(process, Restored(lags), ("restored", lags), now)
+        return self.give(process, LagsKnown(lags), ("restored", lags), now)
 
     def leave(self, process: Process, now: int, *, temporary: bool) -> Outcome:
         """The user closes the worker."""

@@ -12,7 +12,7 @@ from exploration.scenarios import COPIES, ONE, TWO
 from exploration.stories import DRAINED, READ_AGAIN
 from support.suite.broken_rules import break_function
 
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.state import (
     deadlines,
     drains,

@@ -19,7 +19,7 @@ from exploration.mutants import Mutant, break_rule
 from support.suite.examples import ALL
 
 from muster.assignor import registry
-from muster.assignor.availability import HighAvailability
+from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import GroupView, Placement, no_pairs
 from muster.cli import lives
 from muster.cli.lives import Life, Tally

@@ -15,7 +15,7 @@ from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
 from muster.worker import changelog
 from muster.worker.changelog import ChangelogLags
-from muster.worker.messages import Restored
+from muster.worker.messages import LagsKnown
 
 CHANGELOG = "muster.lag"
 """A topic of the mock cluster."""
@@ -38,7 +38,7 @@ class Restoring:
 
     def __init__(self) -> None:
         self.at: dict[str, dict[tuple[str, int], int] | Exception | None] = {}
-        self.posted: list[Restored] = []
+        self.posted: list[LagsKnown] = []
 
     def position(self, task: Task) -> dict[tuple[str, int], int] | None:
         """The positions that the user's callback returns."""

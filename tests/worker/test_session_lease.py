@@ -11,6 +11,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, LagReport, Leave
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet
+from muster.worker.incarnations import mixed63
 from muster.worker.lease import lease_until_ms, session_until_ms, stop_ms
 from muster.worker.messages import (
     Acknowledged,
@@ -28,7 +29,6 @@ from muster.worker.messages import (
     Released,
     Send,
 )
-from muster.worker.rng import mixed63
 from muster.worker.session_states import State
 
 # ------------------------------------------------------------------------ heartbeats and the lease

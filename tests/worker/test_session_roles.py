@@ -12,7 +12,7 @@ from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import LAGS_MAX
-from muster.worker.messages import Begin, Read, Ready, Released, Restored, Take, Wanted
+from muster.worker.messages import Begin, LagsKnown, Read, Ready, Released, Take, Wanted
 from muster.worker.session_steps import GATHER_MS
 
 # ------------------------------------------------------------------------------------- releases
@@ -145,11 +145,11 @@ def test_story_copies_that_are_wanted() -> None:
 def test_lags_go_with_joins_and_reports() -> None:
     """Known lags are in the join. Lags of held tasks are sent at once, and are in reports."""
     talk = Talk()
-    talk.give(Restored((Lag(Task("0", 1), 9), Lag(Task("0", 0), 4))))
+    talk.give(LagsKnown((Lag(Task("0", 1), 9), Lag(Task("0", 0), 4))))
     (join,) = sent(talk.give(Begin()))
     assert join.lags == (Lag(Task("0", 0), 4), Lag(Task("0", 1), 9))
     talk.read(learner=["0_1"])
-    (event,) = sent(talk.give(Restored((Lag(Task("0", 1), 2),))))
+    (event,) = sent(talk.give(LagsKnown((Lag(Task("0", 1), 2),))))
     assert event == LagReport(group=GROUP, member=MEMBER, lags=(Lag(Task("0", 1), 2),))
     (report,) = sent(talk.give(Ready(TaskSet.of(["0_1"]))))
     assert report.lags == (Lag(Task("0", 1), 2),)
@@ -158,10 +158,10 @@ def test_lags_go_with_joins_and_reports() -> None:
 def test_an_active_does_not_keep_the_lag_of_its_copy() -> None:
     """The copy's lag is forgotten; an active that still restores reports its own."""
     talk = Talk().member(learner=["0_0"])
-    talk.give(Restored((Lag(Task("0", 0), 900),)))
+    talk.give(LagsKnown((Lag(Task("0", 0), 900),)))
     (report,) = sent(talk.read("0_0", report=True))
     assert report.lags == ()
-    (event,) = sent(talk.give(Restored((Lag(Task("0", 0), 700),))))
+    (event,) = sent(talk.give(LagsKnown((Lag(Task("0", 0), 700),))))
     assert event.lags == (Lag(Task("0", 0), 700),)
     (report,) = sent(talk.read("0_0", report=True))
     assert report.lags == (Lag(Task("0", 0), 700),)
@@ -171,6 +171,6 @@ def test_lags_of_very_many_copies_are_several_events() -> None:
     """No event is larger than a record may be."""
     talk = Talk().member()
     lags = tuple(Lag(Task("0", n), n) for n in range(LAGS_MAX + 5))
-    said = sent(talk.give(Restored(lags)))
+    said = sent(talk.give(LagsKnown(lags)))
     assert [len(event.lags) for event in said] == [LAGS_MAX, 5]
     assert tuple(lag for event in said for lag in event.lags) == lags

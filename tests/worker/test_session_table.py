@@ -11,6 +11,7 @@ from muster.protocol.events import Heartbeat, Lag, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
+from muster.worker.incarnations import mixed63
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,
@@ -19,14 +20,13 @@ from muster.worker.messages import (
     ClockMoved,
     Failed,
     Input,
+    LagsKnown,
     LeaveAsked,
     Read,
     Ready,
     Released,
-    Restored,
     Send,
 )
-from muster.worker.rng import mixed63
 from muster.worker.session import TABLE, on
 from muster.worker.session_states import FAULTS, State
 from muster.worker.session_steps import Steps
@@ -50,7 +50,7 @@ INPUTS: dict[type, Input] = {
     Released: Released(Role.ACTIVE, TaskSet.of(["0_0"])),
     AllStopped: AllStopped(),
     Ready: Ready(TaskSet.of(["0_9"])),
-    Restored: Restored((Lag(Task("0", 9), 5),)),
+    LagsKnown: LagsKnown((Lag(Task("0", 9), 5),)),
     LeaveAsked: LeaveAsked(),
     ClockMoved: ClockMoved(),
 }
@@ -66,7 +66,7 @@ EXPECTED: dict[tuple[State, type], tuple[State, list[str]]] = {
     (State.MEMBER, Acknowledged): (State.MEMBER, ["Lease"]),
     (State.MEMBER, CaughtUp): (State.MEMBER, ["Lease"]),
     (State.MEMBER, Ready): (State.MEMBER, ["Report"]),
-    (State.MEMBER, Restored): (State.MEMBER, ["LagReport"]),
+    (State.MEMBER, LagsKnown): (State.MEMBER, ["LagReport"]),
     (State.MEMBER, LeaveAsked): (State.LEAVING, ["Release", "Release"]),
     (State.LOST, AllStopped): (State.JOINING, ["Join"]),
     (State.LEAVING, Read): (State.LOST, ["Lose"]),

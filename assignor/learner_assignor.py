@@ -11,22 +11,26 @@ Members may stay within `stream.imbalance.percentage` of their due, a number of 
 are balanced separately (S2-30). Ready learners take over one by one, or, with
 `learner.partial.rebalance` off, all learners of a member together (S2-32). Where racks count, tasks
 that are free to move go where these counts allow the least traffic (S4-F01).
+
+When a learner takes over: here `_taking_over` decides; for `high-availability`, the only other
+assignor with learners, `muster.assignor.staging`. `muster.state.lag` says which copies have caught
+up, and opens the generation.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.availability import without_overtaken
 from muster.assignor.copies import Copies, code, contains
+from muster.assignor.high_availability_assignor import without_overtaken
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.reason_texts import explained
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, with_fallback_owners
-from muster.assignor.sticky import Sticky, unplaced
+from muster.assignor.sticky_assignor import Sticky, unplaced
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.racks import AVAILABILITY
+from muster.assignor.targets.rack_prices import AVAILABILITY
 from muster.protocol.tasks import IntArray
 
 

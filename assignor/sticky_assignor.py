@@ -22,7 +22,7 @@ from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.plan_data import Actives
-from muster.assignor.targets.racks import STICKINESS
+from muster.assignor.targets.rack_prices import STICKINESS
 from muster.protocol.tasks import IntArray
 
 

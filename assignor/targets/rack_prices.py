@@ -2,6 +2,7 @@
 
 The cost of a task on a member is ``traffic`` x the topic partitions it reads there without a
 replica in the member's rack, plus ``overlap`` if the member does not hold it already (S4-F04).
+`muster.assignor.targets.standby` places copies in other racks than the active.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.assignor.reason_texts import explained
 from muster.assignor.staging import Target, stage, with_fallback_owners
-from muster.assignor.sticky import unplaced
+from muster.assignor.sticky_assignor import unplaced
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.racks import AVAILABILITY
+from muster.assignor.targets.rack_prices import AVAILABILITY
 
 
 class HighAvailability:
