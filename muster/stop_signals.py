@@ -1,9 +1,12 @@
 """Lets a command end in order at the first SIGTERM or Ctrl-C; the second ends it at once.
 
-The handler of the signal only writes a byte into a pipe. Python may run it in the middle of any
-statement of the main thread, so it raises nothing and takes no lock. An exception there makes
-`Thread.join` take a running thread for an ended one, and `Event.set` waits forever if the
-interrupted statement holds the event's lock.
+Python runs a handler only between two instructions of the main thread. If the signal arrives just
+before the main thread waits, or in another thread, that is when the wait has ended. So `wait` reads
+a pipe into which the C part of the handler writes at once (`signal.set_wakeup_fd`).
+
+The handler raises nothing and takes no lock, because it may run in the middle of any statement. An
+exception there makes `Thread.join` take a running thread for an ended one, and `Event.set` waits
+forever if the interrupted statement holds the event's lock.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,27 +27,35 @@ class StopRequest:
     """Whether a stop signal has arrived.
 
     Args:
-        pipe: file descriptor that can be read once a signal has arrived.
+        pipe: file descriptor from which the numbers of signals that have arrived can be read.
     """
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
+        self._has_arrived = False
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the first stop signal. False when `timeout_s` passed first; None = no limit."""
-        return bool(select.select([self._pipe], [], [], timeout_s)[0])
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._has_arrived:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            if not select.select([self._pipe], [], [], left_s)[0]:
+                return False
+            self._has_arrived = any(number in STOP_SIGNALS for number in os.read(self._pipe, 64))
+        return True
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
     """Within the block, SIGTERM and SIGINT ask the command to stop; only for the main thread."""
     pipe, entrance = os.pipe()
+    os.set_blocking(entrance, False)
+    entrance_before = signal.set_wakeup_fd(entrance, warn_on_full_buffer=False)
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
     def on_signal(*_: object) -> None:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        os.write(entrance, b"!")
 
     for number in STOP_SIGNALS:
         signal.signal(number, on_signal)
@@ -52,5 +64,6 @@ def stop_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(entrance_before)
         os.close(entrance)
         os.close(pipe)

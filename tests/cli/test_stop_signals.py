@@ -27,6 +27,17 @@ def test_a_signal_asks_the_command_to_stop(number: signal.Signals) -> None:
     assert [signal.getsignal(each) for each in STOP_SIGNALS] == before
 
 
+def test_a_signal_that_does_not_interrupt_the_main_thread_ends_its_wait() -> None:
+    """A signal in another thread, or just before the wait: Python's handler runs only after it."""
+    sender = threading.Timer(
+        0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    )
+    with stop_signals() as stop:
+        sender.start()
+        assert stop.wait(PATIENCE_S)
+    sender.join()
+
+
 def test_a_signal_does_not_end_a_wait_for_a_thread() -> None:
     """A signal during `Thread.join` neither ends the wait nor makes the thread look ended."""
     is_over = threading.Event()
