@@ -90,6 +90,10 @@ class Partitions:
             self._posted.pop(group, None)
             self._wake.set()
 
+    def forget(self, group: str) -> None:
+        """Look no more for the topics of a group."""
+        self._wanted.pop(group, None)
+
     def close(self) -> None:
         """Stop."""
         self._closing = True
