@@ -3,18 +3,21 @@
 Pure, but for its log. The governor writes the configuration that `declare` returns, and tells the
 outcome to `written`. A configuration that could not be written stays the group's newest: the
 governor decides by it, and `declare` returns it again after `AGAIN_MS`.
+
+A topic that one look at Kafka's metadata lacks keeps its tasks for discovery's grace time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Final
 
 from muster.adopt import target_choice
 from muster.adopt.join_metadata import KafkaMember, Kind
 from muster.adopt.model import AssignableUnits, Configured, Options
+from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
@@ -46,6 +49,8 @@ class DeclaredTasks:
         self._again_ms: int | None = None  # when `config`, which was not written, is written again
         self._fault = ""  # why it was not written
         self._units: AssignableUnits | None = None
+        self._memory = Memory()  # of topics that Kafka lacks
+        self._kept_until_ms: int | None = None  # when the first of them loses its tasks
 
     @property
     def offset(self) -> int:
@@ -58,8 +63,11 @@ class DeclaredTasks:
         return bool(self._fault)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `declare` has something to write although nothing new was found."""
-        return self._again_ms is not None and now_ms >= self._again_ms
+        """Whether `declare` is to be called although nothing new was found."""
+        return any(
+            due_ms is not None and now_ms >= due_ms
+            for due_ms in (self._again_ms, self._kept_until_ms)
+        )
 
     def found(self, units: AssignableUnits) -> None:
         """Take in what Kafka says there is to assign."""
@@ -75,28 +83,39 @@ class DeclaredTasks:
 
         None = there is nothing to write.
         """
-        units = self._units_of(members)
+        units = self._units_of(members, now_ms)
         if units is not None and units != self.config.tasks:
             self.config, self.declared_ms = replace(self.config, tasks=units), now_ms
-        elif not self.is_due(now_ms):
+        elif self._again_ms is None or now_ms < self._again_ms:
             return None
         self._is_written, self._again_ms = False, None
         return self.config
 
-    def _units_of(self, members: Sequence[KafkaMember]) -> tuple[Unit, ...] | None:
+    def _units_of(self, members: Sequence[KafkaMember], now_ms: int) -> tuple[Unit, ...] | None:
         """What the configuration is to declare; None = what it declares already."""
         if self._units is None:
             return None
         found = self._units.units
+        old = {unit.name: unit for unit in self.config.tasks}
         if self._options.kind is Kind.CONSUMER:
             # Keep only topics that a present member reads; without members, keep the last tasks.
             subscribed = {topic for member in members for topic in member.topics or ()}
             if not subscribed:
                 return None
-            found = tuple(unit for unit in found if unit.name in subscribed)
-        old = {unit.name: unit for unit in self.config.tasks}
+            there = {unit.name: unit for unit in found}
+            kept = self._vanished(subscribed & old.keys(), there.keys(), now_ms)
+            units = {name: unit for name, unit in there.items() if name in subscribed}
+            units |= {name: old[name] for name in kept}
+            found = tuple(units[name] for name in sorted(units))
         weights = self._options.weights
         return tuple(target_choice.weighed(unit, weights, old.get(unit.name)) for unit in found)
+
+    def _vanished(self, known: Set[str], there: Set[str], now_ms: int) -> list[str]:
+        """Known topics that Kafka lacks, and that keep their tasks for now."""
+        kept = vanished(known, there, self._memory, now_ms, GRACE_MS)
+        ends = [self._memory.missing_since_ms[name] + GRACE_MS for name in kept]
+        self._kept_until_ms = min(ends, default=None)
+        return kept
 
     def written(self, outcome: Configured, now_ms: int) -> None:
         """Note where the configuration is, or that it was not written and is to be once more."""

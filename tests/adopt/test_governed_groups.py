@@ -6,7 +6,8 @@ import pytest
 from support.adopt.classic_group import Follower
 from support.adopt.governed import GROUP, SETTINGS, GovernedWorld, GovernorProcess
 
-from muster.adopt.model import Seat, State
+from muster.adopt.model import AssignableUnits, Seat, State
+from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig, Leave
 from muster.protocol.settings import parse_settings
 
@@ -233,6 +234,65 @@ def test_settings_of_an_operator_meanwhile():
     assert world.log.snapshot is not None
     assert world.log.snapshot.settings == settings
     assert sorted(world.shares().values()) == [4, 4]
+
+
+def looks_without_orders(world: GovernedWorld) -> AssignableUnits:
+    """What a look at metadata finds that lacks one topic of two."""
+    return AssignableUnits(tuple(unit for unit in world.units() if unit.name != "orders"))
+
+
+@BOTH
+def test_one_look_lacks_a_topic(protocols):
+    """Nobody loses a partition of it: the broker that was asked had not caught up."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "AB"}
+    settled(world)
+    before, rounds = owned_by(followers), len(governor.rounds)
+    governor.post(looks_without_orders(world))
+    world.time.after(2_000, lambda: governor.post(AssignableUnits(world.units())))
+    for _ in range(900):
+        world.time.run(100)
+        assert owned_by(followers) == before
+    assert len(governor.rounds) == rounds
+    governor.post(looks_without_orders(world))
+    world.time.run(59_000)
+    assert owned_by(followers) == before, "the time begins again with each loss"
+
+
+@BOTH
+def test_a_topic_is_deleted(protocols):
+    """After the grace time its partitions are taken, in one generation; the others stay."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "AB"}
+    settled(world)
+    before = owned_by(followers)
+    governor.post(looks_without_orders(world))
+    world.time.run(59_000)
+    assert owned_by(followers) == before
+    del world.topics["orders"]
+    settled(world)
+    assert world.shares() == {"A": 3, "B": 3}
+
+
+def test_the_first_look_of_a_governor_lacks_a_topic():
+    """It takes over a group whose configuration has the topic: members keep its partitions."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    first = world.adopt()
+    followers = {name: world.follower(name) for name in "AB"}
+    settled(world)
+    before = owned_by(followers)
+    world.config, world.configured = first.written[-1], Place("muster.config", 0, 0)
+    first.alive, world.blind = False, True
+    second = world.adopt()
+    second.post(looks_without_orders(world))
+    world.time.run(30_000)
+    assert second.governor.state is State.LEADING
+    assert owned_by(followers) == before
+    second.post(AssignableUnits(world.units()))
+    settled(world)
+    assert owned_by(followers) == before
 
 
 @BOTH
