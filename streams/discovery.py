@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 
 from muster.discovery import load, topics
-from muster.discovery.found_tasks import Look, Memory, find
+from muster.discovery.found_tasks import GRACE_MS, Look, Memory, find
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed
 from muster.discovery.topics import Topic
@@ -56,7 +56,7 @@ class Pace:
 
     interval_ms: int = 2_000
     measure_ms: int = 30_000
-    grace_ms: int = 60_000
+    grace_ms: int = GRACE_MS
 
 
 @dataclass(slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -15,7 +17,12 @@ from muster.kafka import groups
 from muster.kafka.groups import Description
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
+from muster.protocol.events import GroupConfig
+from muster.protocol.settings import CONNECT_ASSIGNORS
+from muster.protocol.tasks import Connector
 from muster.protocol.unknown_names import there_are
+
+log = logging.getLogger("muster.adopt")
 
 PATIENCE_S: Final = 20.0
 """How long to wait for the names of a Connect cluster's workers while it rebalances."""
@@ -60,14 +67,18 @@ def governable(
     *,
     fresh: Kind | None = None,
     own: str | None = None,
+    configured: Mapping[str, Kind] = MappingProxyType({}),
 ) -> dict[str, GovernableGroup]:
     """Check that groups can be governed; change nothing.
 
     Args:
         clients: how to reach Kafka.
         names: the groups.
-        fresh: the kind of groups that have no members yet; None = each group must have members.
+        fresh: the kind of groups that have no members yet; None = each group must have members,
+            or be among the `configured`.
         own: instance id of the governor that may be in the group; None = any governor may be.
+        configured: the kinds of groups that muster has a configuration of. One of them may be empty
+            for a moment, as between two deployments; it must not keep others from being governed.
 
     Raises:
         NotFound: there is no such group, or it is empty.
@@ -84,12 +95,32 @@ def governable(
         described = {each.group: each for each in _settled(client, known)}
     for name in names:
         if name not in described or not described[name].members:
-            if fresh is None:
+            kind = fresh or _kind_without_members(name, described.get(name), configured)
+            if kind is None:
                 raise NotFound(_absent(name, name in described, sorted(existing)))
-            allowed[name] = GovernableGroup(fresh, (), "")
+            allowed[name] = GovernableGroup(kind, (), "")
         else:
             allowed[name] = _checked(described[name], own)
     return allowed
+
+
+def kind_of(config: GroupConfig) -> Kind:
+    """The kind of the members for which muster has a configuration."""
+    places_connectors = any(isinstance(unit, Connector) for unit in config.tasks)
+    is_connect = places_connectors or config.assignor in CONNECT_ASSIGNORS
+    return Kind.CONNECT if is_connect else Kind.CONSUMER
+
+
+def _kind_without_members(
+    name: str, described: Description | None, configured: Mapping[str, Kind]
+) -> Kind | None:
+    """The kind of a group that has no members now; None = muster does not know the group."""
+    if name not in configured:
+        return None
+    log.info("has no members now; is governed from when they come", extra={"group": name})
+    if described is not None and described.kind is groups.Kind.CONNECT:
+        return Kind.CONNECT
+    return configured[name]
 
 
 def _settled(client: groups.Client, names: Sequence[str]) -> list[Description]:

@@ -16,17 +16,29 @@ from muster.adopt.join_metadata import Kind
 from muster.adopt.model import Options, Round
 from muster.adopt.muster_topics import MusterTopics
 from muster.adopt.partitions import Partitions
+from muster.errors import BadInput
 from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError
 from muster.signing.keyring import KeyFile
+from muster.state.causes import count_of
 
 log = logging.getLogger("muster.adopt")
 
 CLOSE_S: Final = 10.0
 
 
+class SeveralFailed(MusterError):
+    """Several groups could not be governed any more.
+
+    Operator action: the message says of each group why; the others were governed on.
+    """
+
+
 class Governors:
     """The governors of one process. `open` it once, `close` it once.
+
+    A group that cannot be governed any more is logged and left to Kafka; the others are governed
+    on.
 
     Args:
         clients: how to reach Kafka.
@@ -51,7 +63,8 @@ class Governors:
         self._network = Network(clients)
         self._topics = MusterTopics(clients, prefix, keys)
         self._partitions = Partitions(clients)
-        self._connectors: list[Connectors] = []
+        self._connectors: dict[str, Connectors] = {}
+        self._ended: set[str] = set()
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="muster-watch")
         self.runners: dict[str, Runner] = {}
         for options in governed:
@@ -72,7 +85,7 @@ class Governors:
             on_round=lambda done: on_round(group, done),
         )
         if options.kind is Kind.CONNECT:
-            self._connectors.append(Connectors(self._clients, config_topic, runner.set_units))
+            self._connectors[group] = Connectors(self._clients, config_topic, runner.set_units)
         return runner
 
     def _watch(self, group: str) -> None:
@@ -90,22 +103,47 @@ class Governors:
         """Begin to govern."""
         self._topics.open()
         self._partitions.open()
-        for follower in self._connectors:
+        for follower in self._connectors.values():
             follower.open()
         for runner in self.runners.values():
             runner.start()
 
     def are_running(self) -> bool:
-        """Whether a group has not been handed back yet.
+        """Whether a group is governed still: it has not been handed back, and has not failed."""
+        ended = {group for group, runner in self.runners.items() if runner.join(0)}
+        left = len(self.runners) - len(ended)
+        for group in sorted(ended - self._ended):
+            self._drop(group, left)
+        self._ended = ended
+        return left > 0
 
-        Raises:
-            MusterError: a group cannot be governed any more.
-        """
-        ended = [runner for runner in self.runners.values() if runner.join(0)]
-        for runner in ended:
-            if runner.failure is not None:
-                raise runner.failure
-        return len(ended) < len(self.runners)
+    def _drop(self, group: str, left: int) -> None:
+        """Do no more for a group that has ended, and log why if it failed."""
+        self._partitions.forget(group)
+        if (follower := self._connectors.pop(group, None)) is not None:
+            follower.close()
+        failure = self.runners[group].failure
+        if failure is not None and left:  # of the last group the command itself says it
+            log.error(
+                "cannot be governed any more, and goes on with its own assignor: %s; this process"
+                " governs %s on",
+                failure,
+                count_of(left, "other group"),
+                extra={"group": group},
+            )
+
+    @property
+    def failure(self) -> MusterError | None:
+        """Why groups could not be governed any more; None = none has failed."""
+        why = {group: runner.failure for group, runner in self.runners.items()}
+        failures = {group: failure for group, failure in why.items() if failure is not None}
+        if len(failures) < 2:
+            return next(iter(failures.values()), None)
+        text = f"{len(failures)} of {len(why)} groups could not be governed any more: " + "; ".join(
+            f"{group}: {failure}" for group, failure in failures.items()
+        )
+        is_input = all(isinstance(failure, BadInput) for failure in failures.values())
+        return BadInput(text) if is_input else SeveralFailed(text)
 
     def close(self) -> None:
         """Hand every group back, and stop."""
@@ -113,7 +151,7 @@ class Governors:
             runner.stop()
         for runner in self.runners.values():
             runner.join(CLOSE_S)
-        for follower in self._connectors:
+        for follower in self._connectors.values():
             with suppress(RuntimeError):
                 follower.close()
         with suppress(RuntimeError):

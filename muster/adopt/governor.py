@@ -173,8 +173,8 @@ class Governor:
         match news:
             case GroupSnapshot():
                 self._on_snapshot(news, now)
-            case Configured(place):
-                self._tasks.written(place, now)
+            case Configured():
+                self._on_configured(news, now)
             case MemberAssignment() | MemberGone():
                 self._send(self._sessions.read(news, now))
             case Acknowledged():
@@ -271,6 +271,8 @@ class Governor:
         elif self.state in (State.LEADING, State.FOLLOWING):
             self._heard_ms = self._asked_ms
             self._due_ms = now + self._options.beat_ms
+            if self.state is State.LEADING and self._tasks.is_due(now):
+                self._declare(now)
             if self.state is State.LEADING and self._is_overdue(now):
                 self._join_group()
 
@@ -413,10 +415,17 @@ class Governor:
         self._on_decision(now)
 
     def _declare(self, now: int) -> None:
-        """Write the group's configuration if its tasks have changed."""
+        """Write the group's configuration if its tasks have changed, or were not written."""
         config = self._tasks.declare(self._members, now)
         if config is not None:
             self._topics.configure(config)
+
+    def _on_configured(self, outcome: Configured, now: int) -> None:
+        """Note the outcome. Of a late write, tell the log where the tasks were put meanwhile."""
+        was_unwritten = self._tasks.is_unwritten
+        self._tasks.written(outcome, now)
+        if was_unwritten and not self._tasks.is_unwritten and self._decided_locally:
+            self._send(self._sessions.write_local_decision(now))
 
     def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
         self._snapshot = snapshot
@@ -555,6 +564,8 @@ class Governor:
             return f"waits for {count_of(self._missing, 'member')} to come back; moves no task"
         if self._members and not self._tasks.are_known(self._members):
             return "the group's tasks are not known yet; nothing changes"
+        if self._decided_locally and self._tasks.is_unwritten:
+            return "the group's configuration is not written; the governor decided"
         if self._decided_locally:
             return "no coordinator answered in time; the governor decided"
         return (

@@ -70,13 +70,18 @@ class Runner:
         self._connection, self._group = connection, options.group
         self._is_known = options.is_known
         self._defect: Failed | None = None
+        self._has_ended = False
         self._inputs: queue.SimpleQueue[GovernorInput] = queue.SimpleQueue()
-        post = self._inputs.put
-        self._governor = Governor(options, connection, topics, self, post, boottime_ms)
+        self._governor = Governor(options, connection, topics, self, self._post, boottime_ms)
         self._thread = threading.Thread(
             target=self._run, name=f"muster-governor-{options.group}", daemon=True
         )
-        topics.follow(options.group, post)
+        topics.follow(options.group, self._post)
+
+    def _post(self, governor_input: GovernorInput) -> None:
+        """Queue an input; drop it after the end: other groups may be governed on for months."""
+        if not self._has_ended:
+            self._inputs.put(governor_input)
 
     @property
     def failure(self) -> MusterError | None:
@@ -94,15 +99,15 @@ class Runner:
 
     def set_units(self, units: AssignableUnits) -> None:
         """Give the governor the group's topics or connectors."""
-        self._inputs.put(units)
+        self._post(units)
 
     def set_presence(self, governed: bool | None) -> None:
         """Tell the governor whether another one is in the group; None = not known."""
-        self._inputs.put(GovernorPresence(governed))
+        self._post(GovernorPresence(governed))
 
     def stop(self) -> None:
         """Begin to hand the group back to its own assignor. Returns at once; see `join`."""
-        self._inputs.put(Stop())
+        self._post(Stop())
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end. Return whether it has ended."""
@@ -117,6 +122,7 @@ class Runner:
             log.exception("the governor failed", extra={"group": self._group})
             self._defect = Failed(f"the governor of {self._group!r} failed; its log says how")
         finally:
+            self._has_ended = True
             self._connection.close()
 
     def _read_newest_record(self) -> None:

@@ -149,9 +149,11 @@ class Configured:
 
     Attributes:
         place: where Kafka stored the configuration; None = it was not written.
+        fault: why it was not written.
     """
 
     place: Place | None
+    fault: str = ""
 
 
 News: TypeAlias = MemberAssignment | MemberGone | GroupSnapshot | Acknowledged | Failed | Configured

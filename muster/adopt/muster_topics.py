@@ -122,14 +122,13 @@ class MusterTopics:
 
         def done(error: KafkaError | None, message: Message) -> None:
             place = Place(self._config, message.partition() or 0, message.offset() or 0)
-            post(Configured(place if error is None else None))
+            post(Configured(place) if error is None else Configured(None, error.str()))
 
         try:
             record = signed(self._keys, encode(config), config, self._config)
             self._producer.produce(self._config, record, done)
         except (EncodeError, KafkaException, BufferError) as error:
-            log.error("%s: the configuration is not written: %s", config.group, error)
-            post(Configured(None))
+            post(Configured(None, str(error)))
 
     def close(self) -> None:
         """Write queued events, and stop."""

@@ -1,7 +1,9 @@
 """Looks up which partitions the topics of governed groups have, and posts them to the governors.
 
 If a group weighs its partitions by their load, this thread also measures the loads every
-`MEASURE_S`, and posts new weights when they differ enough (`discovery.measured_weights`).
+`MEASURE_S`, and posts new weights when they differ enough (`discovery.measured_weights`). It does
+not while a topic has vanished for less than discovery's grace time, in which the governor keeps the
+topic (`declared_tasks`): weights are relative to all of a group's partitions.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from muster.adopt.model import AssignableUnits
 from muster.discovery import load
 from muster.discovery import topics as discovery
+from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
@@ -46,12 +49,14 @@ class _Measured:
         units: topic → unit, with the weights that were posted.
         lags: smoothed lag of each partition.
         fault: why they could not be measured; empty = they were.
+        memory: of topics that have vanished.
     """
 
     at_s: float = 0.0
     units: dict[str, Subtopology] = field(default_factory=dict)
     lags: dict[Place, float] = field(default_factory=dict)
     fault: str = ""
+    memory: Memory = field(default_factory=Memory)
 
 
 class Partitions:
@@ -90,6 +95,10 @@ class Partitions:
             self._posted.pop(group, None)
             self._wake.set()
 
+    def forget(self, group: str) -> None:
+        """Look no more for the topics of a group."""
+        self._wanted.pop(group, None)
+
     def close(self) -> None:
         """Stop."""
         self._closing = True
@@ -113,20 +122,27 @@ class Partitions:
             for group, names in wanted.items():
                 units = [_unit(found[name]) for name in names if name in found]
                 if group in self._measures and units:
-                    units = self._weigh(group, units)
+                    units = self._weigh(group, names, units)
                 jobs = AssignableUnits(tuple(units))
                 if self._posted.get(group) != jobs and self._wanted.get(group) == names:
                     self._posted[group] = jobs
                     self._posts[group](jobs)
 
-    def _weigh(self, group: str, units: list[Subtopology]) -> list[Subtopology]:
+    def _weigh(
+        self, group: str, names: Sequence[str], units: list[Subtopology]
+    ) -> list[Subtopology]:
         """The units with weights: those posted before, or new ones if they differ enough."""
         known, measure = self._measured[group], self._measures[group]
+        there = {unit.name for unit in units}
+        measured = [name for name in names if name in known.units]
+        now_ms = int(time.monotonic() * 1_000)
+        kept = vanished(measured, there, known.memory, now_ms, GRACE_MS)
         loads: dict[Place, float] | None = None
         is_grown = {unit.name: unit.size for unit in units} != {
             unit.name: unit.size for unit in known.units.values()
         }
-        if is_grown or time.monotonic() - known.at_s >= MEASURE_S:
+        is_due = is_grown or time.monotonic() - known.at_s >= MEASURE_S
+        if is_due and not kept:
             known.at_s = time.monotonic()
             places = [(unit.name, number) for unit in units for number in range(unit.size)]
             try:
@@ -143,7 +159,9 @@ class Partitions:
             loads = known.lags = smoothed(known.lags, loads)
         source = Source(topics=tuple(unit.name for unit in units), measure=str(measure))
         weighed_units = weighed(source, units, known.units, loads)
-        known.units = {unit.name: unit for unit in weighed_units}
+        known.units = {name: known.units[name] for name in kept} | {
+            unit.name: unit for unit in weighed_units
+        }
         return weighed_units
 
     def _warn(self, unseen: set[str]) -> None:
@@ -151,8 +169,9 @@ class Partitions:
         for name in sorted(unseen - self._reported_unseen):
             log.warning(
                 "topic %s does not exist, or this login lacks DESCRIBE on it: no member gets its"
-                " partitions",
+                " partitions; one that has them keeps them for %d s",
                 name,
+                GRACE_MS // 1_000,
             )
         self._reported_unseen = unseen
 

@@ -156,7 +156,11 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Govern until SIGTERM, Ctrl-C or a release."""
+    """Govern until SIGTERM, Ctrl-C or a release.
+
+    Raises:
+        MusterError: a group could not be governed; one of several only when the others have ended.
+    """
     clients = kafka_settings(args)
     if args.release:
         for group in args.group:
@@ -207,8 +211,13 @@ def wanted(
     pairs = key_value_pairs(args.pin, "--pin")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
+    known = currents(clients, args.topic_prefix, args.group)
     groups = eligibility.governable(
-        clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
+        clients,
+        args.group,
+        fresh=fresh,
+        own=None if args.stand_by else args.instance_id,
+        configured={group: eligibility.kind_of(config) for group, config in known.items()},
     )
     is_connect = any(each.kind is Kind.CONNECT for each in groups.values())
     read = [topic for each in groups.values() for topic in each.topics]
@@ -219,7 +228,6 @@ def wanted(
         group: eligibility.pins_of(pairs, each, group, args.expect)
         for group, each in groups.items()
     }
-    known = currents(clients, args.topic_prefix, args.group)
     configs = {
         group: _config(args, known.get(group), group, each.kind, bool(pins[group]))
         for group, each in groups.items()
@@ -300,3 +308,5 @@ def _govern(governors: Governors) -> None:
                 logging.getLogger("muster.adopt").info("hands back")
         finally:
             governors.close()
+    if governors.failure is not None:
+        raise governors.failure

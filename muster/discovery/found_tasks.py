@@ -12,13 +12,17 @@ The tasks' weights are in `measured_weights`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from muster.discovery.measured_weights import Loads, weighed
 from muster.discovery.topics import Topic
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import RackLists, Subtopology
+
+GRACE_MS: Final = 60_000
+"""How long a topic that has vanished keeps its tasks, unless a setting says otherwise."""
 
 
 @dataclass(slots=True)
@@ -63,11 +67,10 @@ def find(
     ids: dict[str, str] = {}
     topics: dict[str, Topic] = {}
     for name, topic in sorted(look.topics.items()):
-        memory.missing_since_ms.pop(name, None)
         if known.get(name, topic.id) == topic.id:
             topics[name], ids[name] = topic, topic.id
         # else it was created again: this record drops it, the next one has it
-    waiting = _waiting(known, look, memory, grace_ms)
+    waiting = vanished(known, look.topics, memory, look.now_ms, grace_ms)
     ids |= {name: known[name] for name in waiting}
     old = {unit.name: unit for unit in before.units} if before is not None else {}
     if source.co_partitioned:
@@ -80,12 +83,24 @@ def find(
     return Found(source, tuple(sorted(measured, key=lambda unit: unit.name)), _sorted(ids)), faults
 
 
-def _waiting(known: Mapping[str, str], look: Look, memory: Memory, grace_ms: int) -> list[str]:
-    """Topics of the newest record that are not there now, and whose grace time runs."""
+def vanished(
+    known: Collection[str], there: Collection[str], memory: Memory, now_ms: int, grace_ms: int
+) -> list[str]:
+    """Topics that were known and are not there now, and whose grace time runs; sorted.
+
+    Args:
+        known: topics that have tasks.
+        there: topics that Kafka has now.
+        memory: of them; it is updated.
+        now_ms: when Kafka had them.
+        grace_ms: how long a topic that has vanished stays.
+    """
+    for name in there:
+        memory.missing_since_ms.pop(name, None)
     waiting = []
-    for name in sorted(known.keys() - look.topics.keys()):
-        since_ms = memory.missing_since_ms.setdefault(name, look.now_ms)
-        if look.now_ms - since_ms < grace_ms:
+    for name in sorted(set(known) - set(there)):
+        since_ms = memory.missing_since_ms.setdefault(name, now_ms)
+        if now_ms - since_ms < grace_ms:
             waiting.append(name)
     return waiting
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +13,13 @@ from muster.adopt import eligibility, rights
 from muster.adopt.eligibility import GovernableGroup
 from muster.adopt.join_metadata import Kind
 from muster.cli.main import main
-from muster.errors import BadInput
+from muster.errors import BadInput, NotFound
 from muster.kafka import groups
 from muster.kafka.groups import ConnectWorker, Description, Listed, Member
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import Settings
+from muster.protocol.tasks import Connector
 
 WORKER = ConnectWorker(2, "http://w1:8083/", 5, {}, {}, {}, "http://w1:8083/", 0)
 
@@ -57,6 +63,7 @@ def kafka(monkeypatch):
     monkeypatch.setattr(eligibility, "connected", connected)
     monkeypatch.setattr(rights, "check_groups", lambda *given: None)
     monkeypatch.setattr(rights, "check_topics", lambda *given: None)
+    monkeypatch.setattr("muster.cli.adopt.currents", lambda *given: {})
     monkeypatch.setattr(groups, "listed_with", lambda client: rows)
     monkeypatch.setattr(groups, "describe_with", described)
 
@@ -91,6 +98,28 @@ def test_groups_that_can_be_governed():
         eligibility.governable(None, ["governed"], own="muster-governor-7")["governed"].members
         == ()
     )
+
+
+def test_a_configured_group_without_members(caplog):
+    """One that muster knows may be empty, or gone from Kafka, for a moment; others are refused."""
+    known = {"empty": Kind.CONSUMER, "gone": Kind.CONNECT, "orders": Kind.CONSUMER}
+    with caplog.at_level(logging.INFO, logger="muster.adopt"):
+        names = ["orders", "empty", "gone"]
+        examined = eligibility.governable(None, names, configured=known)
+    assert [len(each.members) for each in examined.values()] == [2, 0, 0]
+    assert [each.kind for each in examined.values()] == [known[name] for name in names]
+    assert [record.group for record in caplog.records] == ["empty", "gone"]
+    with pytest.raises(NotFound, match="group 'empty' has no members now"):
+        eligibility.governable(None, ["orders", "empty"], configured={"orders": Kind.CONSUMER})
+
+
+def test_the_kind_of_a_configured_group():
+    """Its assignor tells it, or the connectors that it declares."""
+    config = GroupConfig(group=GroupId("g"), assignor="sticky", settings=Settings(), tasks=())
+    assert eligibility.kind_of(config) is Kind.CONSUMER
+    assert eligibility.kind_of(replace(config, assignor="static")) is Kind.CONNECT
+    plugged = replace(config, assignor="own:Assignor", tasks=(Connector("sink", 2),))
+    assert eligibility.kind_of(plugged) is Kind.CONNECT
 
 
 def test_pins_and_weights_of_connect(capsys):

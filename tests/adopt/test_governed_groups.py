@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.adopt.classic_group import Follower
-from support.adopt.governed import GovernedWorld, GovernorProcess
+from support.adopt.governed import GROUP, SETTINGS, GovernedWorld, GovernorProcess
 
-from muster.adopt.model import Seat, State
-from muster.protocol.events import Leave
+from muster.adopt.model import AssignableUnits, Seat, State
+from muster.kafka.writer import Place
+from muster.protocol.events import GroupConfig, Leave
+from muster.protocol.settings import parse_settings
 
 COOPERATIVE, EAGER = ("cooperative-sticky",), ("range",)
 BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
@@ -176,6 +178,121 @@ def test_partitions_are_added(protocols):
     now = owned_by(followers)
     assert [len(owned) for owned in now] == [5, 5]
     assert all(old < new for old, new in zip(before, now, strict=True))
+
+
+@BOTH
+@pytest.mark.parametrize("span_ms", [300, 4_000, 60_000])
+def test_the_configuration_is_not_written(protocols, span_ms, caplog):
+    """Members keep their shares, and the governor gives out what is new; the log agrees later."""
+    world, governor, followers = governed(protocols, "AB", 6)
+    before, tries = owned_by(followers), len(governor.written)
+    governor.lacks_right = True
+    world.grow("orders", 8)
+    for _ in range(span_ms // 100):
+        world.time.run(100)
+        kept = [old <= new for old, new in zip(before, owned_by(followers), strict=True)]
+        assert all(kept) or protocols == EAGER, "an eager member has nothing within a rebalance"
+    tried = len(governor.written) - tries
+    assert 1 + span_ms // 6_000 <= tried <= 1 + span_ms // 5_000, "it pauses between writes"
+    governor.lacks_right = False
+    settled(world)
+    now = owned_by(followers)
+    assert [len(owned) for owned in now] == [4, 4]
+    assert all(old < new for old, new in zip(before, now, strict=True))
+    assert len(governor.rounds) == 3, "none for two members, two of them, the topic's growth"
+    assert caplog.text.count("is not written: no right; the governor decides by it") == 1
+
+
+@BOTH
+def test_a_member_joins_while_the_configuration_is_not_written(protocols):
+    """What the governor decides by it stands when it is written: no round follows."""
+    world, governor, followers = governed(protocols, "AB", 6)
+    governor.lacks_right = True
+    world.grow("orders", 9)
+    world.time.run(20_000)
+    followers["C"] = world.follower("C", protocols=protocols)
+    world.time.run(20_000)
+    assert sorted(world.shares().values()) == [3, 3, 3]
+    before, rounds = owned_by(followers), len(governor.rounds)
+    governor.lacks_right = False
+    settled(world)
+    assert (owned_by(followers), len(governor.rounds)) == (before, rounds)
+
+
+def test_settings_of_an_operator_meanwhile():
+    """A configuration that is written at last has the settings that were changed since."""
+    world, governor, _ = governed(names="AB", partitions=6)
+    governor.lacks_right = True
+    world.grow("orders", 8)
+    world.time.run(3_000)
+    settings = parse_settings({**SETTINGS, "session.timeout.ms": "46000"}, "sticky")
+    tasks = governor.written[0].tasks
+    world.log.write(GroupConfig(group=GROUP, assignor="sticky", settings=settings, tasks=tasks))
+    world.time.run(3_000)
+    governor.lacks_right = False
+    settled(world)
+    assert world.log.snapshot is not None
+    assert world.log.snapshot.settings == settings
+    assert sorted(world.shares().values()) == [4, 4]
+
+
+def looks_without_orders(world: GovernedWorld) -> AssignableUnits:
+    """What a look at metadata finds that lacks one topic of two."""
+    return AssignableUnits(tuple(unit for unit in world.units() if unit.name != "orders"))
+
+
+@BOTH
+def test_one_look_lacks_a_topic(protocols):
+    """Nobody loses a partition of it: the broker that was asked had not caught up."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "AB"}
+    settled(world)
+    before, rounds = owned_by(followers), len(governor.rounds)
+    governor.post(looks_without_orders(world))
+    world.time.after(2_000, lambda: governor.post(AssignableUnits(world.units())))
+    for _ in range(900):
+        world.time.run(100)
+        assert owned_by(followers) == before
+    assert len(governor.rounds) == rounds
+    governor.post(looks_without_orders(world))
+    world.time.run(59_000)
+    assert owned_by(followers) == before, "the time begins again with each loss"
+
+
+@BOTH
+def test_a_topic_is_deleted(protocols):
+    """After the grace time its partitions are taken, in one generation; the others stay."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "AB"}
+    settled(world)
+    before = owned_by(followers)
+    governor.post(looks_without_orders(world))
+    world.time.run(59_000)
+    assert owned_by(followers) == before
+    del world.topics["orders"]
+    settled(world)
+    assert world.shares() == {"A": 3, "B": 3}
+
+
+def test_the_first_look_of_a_governor_lacks_a_topic():
+    """It takes over a group whose configuration has the topic: members keep its partitions."""
+    world = GovernedWorld({"orders": 6, "audit": 6})
+    first = world.adopt()
+    followers = {name: world.follower(name) for name in "AB"}
+    settled(world)
+    before = owned_by(followers)
+    world.config, world.configured = first.written[-1], Place("muster.config", 0, 0)
+    first.alive, world.blind = False, True
+    second = world.adopt()
+    second.post(looks_without_orders(world))
+    world.time.run(30_000)
+    assert second.governor.state is State.LEADING
+    assert owned_by(followers) == before
+    second.post(AssignableUnits(world.units()))
+    settled(world)
+    assert owned_by(followers) == before
 
 
 @BOTH

@@ -66,6 +66,24 @@ def test_wait_makes_no_member_leave(kafka, tmp_path):
         assert "lost" not in ends, "no member was let go"
 
 
+def test_a_configured_group_has_no_members_at_a_start(kafka, tmp_path):
+    """Refused as long as muster does not know it; then governed from when its members come."""
+    with Fleet(kafka, tmp_path, partitions=2) as fleet:
+        fleet.produces()
+        assert fleet.adopt(name="unknown").ends() == 1
+        first = fleet.adopt("--fresh", "consumer", name="first")
+        until(lambda: "round" in first.file.read_text(), "it leads", story=fleet.story)
+        first.process.send(signal.SIGTERM)
+        assert first.ends() == 0
+        again = fleet.adopt(name="again")
+        until(lambda: "round" in again.file.read_text(), "it leads again", story=fleet.story)
+        assert "has no members now; is governed from when they come" in again.file.read_text()
+        for name in "AB":
+            fleet.consumer(name, **COOPERATIVE)
+        fleet.settles([1, 1], "both have their share")
+        fleet.check()
+
+
 def test_a_frozen_governor_and_its_stand_by(kafka, tmp_path):
     """The stand-by governs a session later; the one that wakes up does no harm."""
     with Fleet(kafka, tmp_path, partitions=6) as fleet:

@@ -97,11 +97,19 @@ class Coordinator:
 
 
 class GovernorProcess:
-    """A governor's process: it may be killed, or frozen for a while."""
+    """A governor's process: it may be killed, or frozen for a while.
+
+    Attributes:
+        rounds: the rebalances that it has answered.
+        written: the configurations that it has tried to write.
+        lacks_right: whether they are refused.
+    """
 
     def __init__(self, world: GovernedWorld, name: str, seat: Seat) -> None:
         self.name, self.alive, self.frozen = name, True, False
         self.rounds: list[Round] = []
+        self.written: list[GroupConfig] = []
+        self.lacks_right = False
         self._world = world
         self._kept: list[GovernorInput] = []
         self._requests: list[tuple] = []
@@ -176,8 +184,10 @@ class GovernorProcess:
             self.post(Acknowledged(sent))
 
     def configure(self, config: GroupConfig) -> None:
-        """Write a configuration."""
-        self.post(Configured(self._world.log.write(config)))
+        """Write a configuration, unless the login lacks the right."""
+        self.written.append(config)
+        refused = Configured(None, "no right")
+        self.post(refused if self.lacks_right else Configured(self._world.log.write(config)))
 
     def watch_partitions(self, topics: Sequence[str]) -> None:
         """Tell what there is, unless Kafka does not answer."""
