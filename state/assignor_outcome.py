@@ -14,16 +14,16 @@ Whether the answer is there then depends on how fast the machine is. So it is de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.protocol.events import NOWHERE, Origin
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray
+from muster.state.ownership import Codes, no_codes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,17 +35,20 @@ class Answer:
         copies: role → pairs of the target, as `ownership.codes`.
         moves: the tasks that change owner, with reasons.
         again, delay_ms, followup_ms, memory, warnings: see `Placement`.
+        caught_up: copies that had caught up in the group that was placed; those that have caught
+            up since may take over (`lag.note_caught_up_since`).
     """
 
     active: IntArray
     destination: IntArray
-    copies: Mapping[Role, NDArray[np.int64]]
+    copies: Mapping[Role, Codes]
     moves: tuple[Move, ...] = ()
     again: bool = False
     delay_ms: int = 0
     followup_ms: int | None = None
     memory: Mapping[str, object] | None = None
     warnings: tuple[str, ...] = ()
+    caught_up: Codes = field(default_factory=no_codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ def to_json(outcome: Outcome | None) -> object:
                 "followup_ms": outcome.followup_ms,
                 "memory": outcome.memory,
                 "warnings": list(outcome.warnings),
+                "caught_up": outcome.caught_up.tolist(),
             }
 
 
@@ -117,4 +121,5 @@ def from_json(read: Any) -> Outcome | None:  # noqa: ANN401  # what `json.loads`
         followup_ms=read["followup_ms"],
         memory=read["memory"],
         warnings=tuple(read["warnings"]),
+        caught_up=np.array(read.get("caught_up", []), dtype=np.int64),
     )

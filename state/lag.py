@@ -277,9 +277,7 @@ def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> N
         newly_caught_up: copies that have just caught up.
         newly_behind: copies that were just reported to be behind.
     """
-    learners = np.intersect1d(
-        newly_caught_up, draft.owned.copies[Role.LEARNER].kept, assume_unique=True
-    )
+    learners = np.intersect1d(newly_caught_up, _learners(draft), assume_unique=True)
     awaited_pairs = next_actives.awaited(draft)
     awaited_ready = np.setdiff1d(
         np.intersect1d(newly_caught_up, awaited_pairs, assume_unique=True), learners
@@ -290,6 +288,25 @@ def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> N
         _disk_states(draft, newly_caught_up, awaited_pairs),
     )
     _add_ready(draft, draft.possible_causes, candidates)
+
+
+def note_caught_up_since(draft: Draft, caught_up_before: Codes) -> None:
+    """Note the copies that have caught up since the group was placed whose target applies now.
+
+    Others had caught up before, and the assignor has seen that: it may leave such a copy a learner,
+    and is not asked again for it.
+    """
+    newly_caught_up = np.setdiff1d(caught_up(draft), caught_up_before, assume_unique=True)
+    _note_causes(draft, newly_caught_up, newly_caught_up[:0])
+
+
+def _learners(draft: Draft) -> Codes:
+    """Learners that members have, or have in the target, as an assignor sees them.
+
+    A member whose copy becomes a learner may report that it has caught up before it is told so.
+    """
+    copies = draft.owned.copies[Role.LEARNER]
+    return union(copies.kept, copies.wanted)
 
 
 def _add_ready(draft: Draft, causes: Causes, pairs: Codes) -> None:
@@ -308,7 +325,7 @@ def _promotable(draft: Draft, learners: Codes) -> Codes:
     """
     if draft.settings.learner_partial_rebalance or len(learners) == 0:
         return learners
-    still_restoring = np.setdiff1d(draft.owned.copies[Role.LEARNER].kept, caught_up(draft))
+    still_restoring = np.setdiff1d(_learners(draft), caught_up(draft))
     return learners[~np.isin(slot_of(learners), slot_of(still_restoring))]
 
 

@@ -146,7 +146,11 @@ def _is_target(draft: Draft, answer: Answer) -> bool:
 
 
 def take_deferred(draft: Draft) -> bool:
-    """Apply the outcome that an earlier batch deferred; False = there is none."""
+    """Apply the outcome that an earlier batch deferred; False = there is none.
+
+    A copy may have caught up since the question, before the answer made it a learner, and its
+    member does not report that again. So this is a cause now, as the report would be.
+    """
     target = draft.target
     if target.deferred is None:
         return False
@@ -157,6 +161,8 @@ def take_deferred(draft: Draft) -> bool:
     draft.was_aside, target.asked_ms = target.asked_ms is not None, None
     draft.publishes_again = True  # so that a replay knows where the batch ended
     draft.applied_answer = isinstance(outcome, Answer)
+    if isinstance(outcome, Answer):
+        lag.note_caught_up_since(draft, outcome.caught_up)
     return True
 
 
@@ -214,6 +220,7 @@ def _ask_assignor(draft: Draft) -> Outcome:
         followup_ms=placement.followup_ms,
         memory=memory,
         warnings=(*placement.warnings, *ignored_pins(draft.assignor, view)),
+        caught_up=lag.caught_up(draft),
     )
 
 

@@ -27,6 +27,7 @@ from muster.simulation.log import Log, MemberRecord
 from muster.simulation.process import GROUP, delay
 from muster.simulation.trace import record_text
 from muster.state import invariants
+from muster.state.assignor_outcome import Aside
 from muster.state.group import Group
 from muster.state.machine import Step, advance
 
@@ -95,6 +96,7 @@ class Job:
         skew: topic → true time until which it reads nothing new from it.
         is_woken: whether it will soon look for a batch.
         obeys: whether it obeys ticks that name a later coordinator; old versions do not.
+        aside: computes large placements; None = they are computed in the batch.
     """
 
     assignors: Callable[[str], Assignor] = staticmethod(registry.get)
@@ -110,6 +112,7 @@ class Job:
         self.behind_until = self.late_ms = 0.0
         self.is_woken = False
         self.obeys = True
+        self.aside: Aside | None = None
         self.skew: dict[str, float] = {}
         self.generations = 0
 
@@ -155,7 +158,13 @@ class Job:
         Raises:
             InvariantViolation: an invariant of the group does not hold.
         """
-        step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=self.assignors)
+        step = advance(
+            self.group,
+            events,
+            coordinator_epoch=self.epoch,
+            assignors=self.assignors,
+            aside=self.aside,
+        )
         if step.changed:
             invariants.check(step.group)
         self.generations += step.group.generation > self.group.generation

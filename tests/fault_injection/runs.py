@@ -1,8 +1,8 @@
 """Plays many runs, each with random faults and then none, and shrinks one that breaks a law.
 
-A run is a seed and a list of faults. If it breaks a law, it is played again and again with parts of
-its list left out (delta debugging), until no fault can be left out. The rest is played once more to
-keep its trace.
+A run is a seed and a list of faults. In one run in four, by the seed, all placements are computed
+aside. If a run breaks a law, it is played again and again with parts of its list left out (delta
+debugging), until no fault can be left out. The rest is played once more to keep its trace.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from itertools import count
 from random import Random
 
 from fault_injection import faults
-from fault_injection.checker import LawBroken
+from fault_injection.checker import CheckedJob, LawBroken
 from fault_injection.fault_run import FaultRun
 from fault_injection.faults import Timed
+from fault_injection.placements_aside import AsideJob
 
 from muster import parallel
+from muster.simulation.jobs import Job
 from muster.simulation.shrinking import shrunk
 
 STORM_MS = (5_000, 60_000)
@@ -29,6 +31,8 @@ BEGINNING_MS = 300
 """Every process starts before this, unless a fault happens first."""
 PLAYS_MAX = 600
 """How often a broken run is played to shrink it."""
+ASIDE_EVERY = 4
+"""The placements of every so many-th seed are computed aside."""
 RUNS_AHEAD = 8
 """Runs given out for each process before the result of the first is needed."""
 
@@ -135,13 +139,26 @@ def _between(rng: Random, low: float, high: float) -> float:
     return float(low * (high / low) ** rng.random())
 
 
-def play(seed: int, given: Sequence[Timed], *, traced: bool = False) -> tuple[FaultRun, float, str]:
-    """Play one run; `traced` keeps its trace.
+def job_of(seed: int) -> type[Job]:
+    """The kind of coordinators in the random run of a seed."""
+    return CheckedJob if seed % ASIDE_EVERY else AsideJob
+
+
+def play(
+    seed: int, given: Sequence[Timed], *, traced: bool = False, job: type[Job] = CheckedJob
+) -> tuple[FaultRun, float, str]:
+    """Play one run.
+
+    Args:
+        seed: of the run.
+        given: its faults.
+        traced: whether to keep its trace.
+        job: the kind of its coordinators.
 
     Returns:
         The run at its end, how long it took to settle in ms, and the law it broke ("" = none).
     """
-    world = FaultRun(seed, traced=traced)
+    world = FaultRun(seed, traced=traced, job=job)
     try:
         world.play(given)
         return world, world.settle(), ""
@@ -154,7 +171,7 @@ def play(seed: int, given: Sequence[Timed], *, traced: bool = False) -> tuple[Fa
 def played(seed: int) -> Result:
     """Play the random run of a seed, and shrink it if it breaks a law."""
     given = stream(seed)
-    world, settled_ms, law = play(seed, given)
+    world, settled_ms, law = play(seed, given, job=job_of(seed))
     return Result(
         seed=seed,
         generations=world.generations,
@@ -170,10 +187,10 @@ def broken(seed: int, given: Sequence[Timed]) -> Broken:
     """Shrink a stream that breaks a law; return the smallest part found, and its trace."""
 
     def breaks(part: Sequence[Timed]) -> bool:
-        return bool(play(seed, part)[2])
+        return bool(play(seed, part, job=job_of(seed))[2])
 
     small = shrunk(given, breaks, PLAYS_MAX)
-    world, _, law = play(seed, small, traced=True)
+    world, _, law = play(seed, small, traced=True, job=job_of(seed))
     return Broken(law, seed, tuple(small), len(given), tuple(world.trace.lines))
 
 

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
-from fault_injection import fault_run, faults, runs, two_coordinators
+from fault_injection import fault_run, faults, placements_aside, runs, two_coordinators
 from fault_injection.checker import CheckedJob, LawBroken
 from fault_injection.fault_run import CALM_MS, FaultRun
+from fault_injection.placements_aside import AsideJob
 from fault_injection.runs import Tally
 
 from muster.protocol.events import Event
@@ -134,6 +135,43 @@ def test_members_are_silent_while_two_coordinators_live(seed: int) -> None:
     _, settled_ms, law = runs.play(seed, two_coordinators.silent(seed))
     assert law == ""
     assert 0 < settled_ms <= CALM_MS
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(6),
+        173,  # a standby caught up before the answer that made it a learner, and stayed one
+        241,  # the same
+    ],
+)
+def test_a_fleet_settles_whose_placements_are_computed_aside(seed: int) -> None:
+    """Copies catch up while a placement is computed that knows nothing of it; they take over."""
+    given = placements_aside.life(seed)
+    world, settled_ms, law = runs.play(seed, given, job=AsideJob)
+    assert law == ""
+    assert 0 < settled_ms <= 15_000
+    assert 4 <= world.generations < 20
+
+
+def test_some_runs_compute_placements_aside() -> None:
+    """One seed in four; batches go on without an answer, and later ones have it."""
+    kinds = Counter(runs.job_of(seed) for seed in range(100))
+    assert kinds == {AsideJob: 25, CheckedJob: 75}
+    seen: list[bool] = []
+
+    class Noted(AsideJob):
+        """It notes whether each answer was there at once."""
+
+        def decide(self, events: Sequence[Event]) -> Step:
+            step = super().decide(events)
+            target = step.group.target
+            if target.asked_ms is not None:
+                seen.append(target.deferred is not None)
+            return step
+
+    assert runs.play(4, runs.stream(4), job=Noted)[2] == ""
+    assert 0 < sum(seen) < len(seen) / 2
 
 
 def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:

@@ -11,7 +11,8 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
-from fault_injection import runs, two_coordinators
+from fault_injection import placements_aside, runs, two_coordinators
+from fault_injection.checker import CheckedJob
 from fault_injection.faults import (
     Configures,
     Deafens,
@@ -25,6 +26,7 @@ from fault_injection.faults import (
 from support.suite.broken_rules import break_function, broken_source
 
 from muster.assignor.connect import pinned_jobs
+from muster.simulation.jobs import Job
 from muster.state import (
     config_events,
     deadlines,
@@ -34,6 +36,7 @@ from muster.state import (
     heartbeats,
     liveness,
     member_records,
+    placement,
     recovery,
     reports,
     session_clock,
@@ -61,6 +64,7 @@ class Mutant(NamedTuple):
         new: what is put in its place.
         stressed: kinds of faults that happen more often.
         lives: seed → the faults of a life; None = of all kinds.
+        job: the kind of its coordinators.
     """
 
     rule: str
@@ -69,6 +73,7 @@ class Mutant(NamedTuple):
     new: str
     stressed: tuple[type, ...] = ()
     lives: Callable[[int], list[Timed]] | None = None
+    job: type[Job] = CheckedJob
 
 
 MUTANTS = (
@@ -240,6 +245,14 @@ MUTANTS = (
         "if True",
         (Configures, Drains),
     ),
+    Mutant(
+        "a copy that caught up while a placement was computed aside takes over",
+        placement.take_deferred,
+        "lag.note_caught_up_since(draft, outcome.caught_up)",
+        "pass",
+        lives=placements_aside.life,
+        job=placements_aside.AsideJob,
+    ),
 )
 
 
@@ -258,7 +271,7 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     for seed in count(FIRST_SEED if mutant.lives is None else 0):
         invented = mutant.lives
         given = runs.stream(seed, mutant.stressed) if invented is None else invented(seed)
-        world, _, law = runs.play(seed, given)
+        world, _, law = runs.play(seed, given, job=mutant.job)
         opened += world.generations
         if law:
             break
@@ -266,7 +279,7 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     print(f"{opened:,} generations: {law}")
     assert not law.startswith(("NameError", "TypeError", "AttributeError", "SyntaxError"))
     monkeypatch.undo()
-    assert runs.play(seed, given)[2] == ""
+    assert runs.play(seed, given, job=mutant.job)[2] == ""
 
 
 @pytest.mark.slow

@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.state.groups import same_group
 from support.state.story import GROUP, Story, config, join, leave, report, tick
 from support.suite.examples import examples
 
+from muster.assignor import registry
+from muster.assignor.model import GroupView, Placement, no_lags, no_pairs
 from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Event, GroupConfig, Origin
+from muster.protocol.events import Drain, Event, GroupConfig, Lag, LagReport, Origin
+from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, Rejected
 from muster.protocol.tasks import Subtopology
 from muster.replay.repeat_and_compare import Published, Recording, Repetition
@@ -57,8 +61,10 @@ class Desk:
 class Slow(Story):
     """A story whose placements are computed aside, and recorded for a replay."""
 
-    def __init__(self, desk: Callable[..., Outcome | str | None]) -> None:
-        super().__init__()
+    def __init__(
+        self, desk: Callable[..., Outcome | str | None], lookup: Any = registry.get
+    ) -> None:
+        super().__init__(lookup=lookup)
         self.desk = desk
         self.events: list[Event] = []
         self.published: list[Published] = []
@@ -70,7 +76,9 @@ class Slow(Story):
             self.offset += 1
             topic = "config" if isinstance(event, GroupConfig) else "membership"
             placed.append(replace(event, origin=Origin(topic, 0, self.offset, self.now_ms)))
-        step = advance(self.group, placed, coordinator_epoch=1, aside=self.desk)
+        step = advance(
+            self.group, placed, coordinator_epoch=1, assignors=self.lookup, aside=self.desk
+        )
         invariants.check(step.group)
         shots = [each for each in step.records if isinstance(each, GroupSnapshot)]
         for each in shots:
@@ -161,6 +169,82 @@ def test_a_group_without_members_asks_no_more() -> None:
     story = started(Desk())
     step = story.at(100).take(leave("W1"), leave("W2"))
     assert (story.group.target.asked_ms, step.wake_at_ms) == (None, None)
+
+
+SAYS = ("a report", "a lag")
+BATCHES = ("while it is computed", "when it is there", "when it is applied")
+
+
+def drained(desk: Desk, assignor: str, lookup: Any = registry.get) -> Slow:
+    """W1 and W2 run two tasks each and restore standbys of the others; W1 is drained."""
+    story = Slow(desk, lookup)
+    four = Subtopology("0", 4, stateful=True)
+    desk.is_open = True
+    story.take(config(four, assignor=assignor, num_standby_replicas=1), join("W1"), join("W2"))
+    for ms in (300, 600, 900):
+        story.at(ms).take(tick())
+    assert story.group.target.active.tolist() == [0, 1, 0, 1]
+    desk.is_open = False
+    story.at(1_000).take(Drain(group=GROUP, member=MemberId("W1"), on=True))
+    assert story.group.target.asked_ms is not None
+    return story
+
+
+def caught_up(story: Slow, how: str) -> Event:
+    """W2's copies have caught up; their member, or an exporter, says so once."""
+    w2 = story.group.roster.member(1)
+    if how == "a lag":
+        lags = (Lag(Task("0", 0), 0), Lag(Task("0", 2), 0))
+        return LagReport(group=GROUP, member=w2.id, lags=lags)
+    copies = ("0_0", "0_2")
+    ready = {"standby": copies, "ready": copies}
+    return report("W2", w2.revision, "0_1", "0_3", epoch=w2.epoch, **ready)
+
+
+@pytest.mark.parametrize("assignor", ["learner", "high-availability"])
+@pytest.mark.parametrize("how", SAYS)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_copy_that_catches_up_meanwhile_takes_over(batch: str, how: str, assignor: str) -> None:
+    """The answer makes W2's standbys learners; they have caught up, which nobody says again."""
+    desk = Desk()
+    story = drained(desk, assignor)
+    for ms, name in zip((1_300, 1_600, 1_700), BATCHES, strict=True):
+        desk.is_open = name != BATCHES[0]
+        story.at(ms).take(*([caught_up(story, how)] if name == batch else []), tick())
+    assert story.group.target.active.tolist() == [0, 1, 0, 1]
+    assert story.group.cause.endswith("2 standbys on W2 ready")
+    for ms in (1_800, 2_100, 2_200):
+        story.at(ms).take(tick())
+    assert story.group.target.active.tolist() == [1, 1, 1, 1]
+    assert "changes that arrived" in story.group.cause
+    generation = story.group.generation
+    for ms in range(2_500, 6_000, 300):
+        story.at(ms).take(tick())
+    assert (story.group.generation, story.group.target.asked_ms) == (generation, None)
+
+
+def test_a_copy_that_the_assignor_leaves_a_learner_is_no_cause_again() -> None:
+    """The assignor has seen that the copies have caught up: it is not asked for them again."""
+    views: list[GroupView] = []
+
+    class Hesitating:
+        """`learner`, for which no copy is ever ready."""
+
+        name = "learner"
+
+        def assign(self, view: GroupView) -> Placement:
+            views.append(view)
+            return registry.get("learner").assign(replace(view, ready=no_pairs(), lags=no_lags()))
+
+    desk = Desk()
+    story = drained(desk, "learner", lambda _name: Hesitating())
+    story.at(1_300).take(caught_up(story, "a report"), tick())
+    desk.is_open = True
+    for ms in range(1_600, 9_000, 300):
+        story.at(ms).take(tick())
+    assert len(story.group.owned.copies[Role.LEARNER].kept) == 2
+    assert (story.group.generation, len(views)) == (3, 3)
+    assert len(views[-1].ready) == 2
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from support.state.story import Story, config, join, leave, report, snapshot, tick
 
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import GroupView, Placement
+from muster.assignor.model import GroupView, Pairs, Placement, no_pairs
 from muster.assignor.registry import get
 from muster.protocol import codec
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Rejected
@@ -146,3 +147,46 @@ def test_a_follow_up_waits_until_the_answer_has_been_carried_out() -> None:
     assert (story.group.cause, len(plugin.asked)) == ("follow-up", 3)
     assert plugin.asked[-1] == [0, 0, 1, 1]
     assert story.group.timers.followup_ms is None
+
+
+@dataclass
+class Warming:
+    """The first member runs the task until the second has a learner of it that has caught up."""
+
+    warms: bool = False
+    names_next: bool = False
+    name: str = "warming"
+
+    def assign(self, view: GroupView) -> Placement:
+        """At first the second member's copy is a standby; it may be named as the next owner."""
+        if len(view.members) == 1:
+            return get("sticky").assign(view)
+        first, second = (np.full(1, member, dtype=np.int32) for member in range(2))
+        copy = Pairs(np.zeros(1, dtype=np.int32), second)
+        active = second if len(view.ready) or view.active[0] == 1 else first
+        answer = Placement(
+            active=active, destination=active, standby=no_pairs(), learner=no_pairs()
+        )
+        if active is second:
+            return answer
+        if not self.warms:
+            return replace(answer, standby=copy)
+        return replace(answer, learner=copy, destination=second if self.names_next else first)
+
+
+@pytest.mark.parametrize("names_next", [False, True], ids=["a learner alone", "the next owner"])
+def test_a_copy_that_catches_up_when_the_answer_is_applied_takes_over(names_next: bool) -> None:
+    """W2 reports its standby as ready before it knows that the answer has made it a learner."""
+    plugin = Warming(names_next=names_next)
+    story = Story(lookup=lambda name: plugin)
+    one = Subtopology("0", 1, stateful=True)
+    story.take(config(one, assignor="x:Warming"), join("W1"), join("W2"))
+    assert story.at(1).records(tick())["W2"] == "- | 0_0 | - @1"
+    plugin.warms = True
+    story.at(100).take(join("W3"))
+    ready = report("W2", story.group.roster.member(1).revision, standby=["0_0"], ready=["0_0"])
+    story.at(101).take(ready)
+    assert story.group.cause == "standby of 0_0 on W2 ready"
+    for ms in (102, 103):
+        story.at(ms).take(tick())
+    assert (story.group.generation, story.group.target.active.tolist()) == (3, [1])
