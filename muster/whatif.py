@@ -39,6 +39,7 @@ def planned(
     config: Mapping[str, object] | None = None,
     assignor: str | None = None,
     tasks: object = None,
+    trusts_assignor: bool = False,
 ) -> dict[str, Any]:
     """The output of `muster assign` for a live group after a change.
 
@@ -49,6 +50,8 @@ def planned(
         config: settings that change.
         assignor: another assignor; None = the group's.
         tasks: the group's new list of tasks, as in a problem file; None = as it is.
+        trusts_assignor: whether an operator typed `assignor` in a shell of this machine, so it may
+            be any code; else it is loaded only if a record could name it (`plugins.from_record`).
 
     Raises:
         BadInput, ConfigError: the change is malformed, or a member could not join.
@@ -83,7 +86,7 @@ def planned(
     for join in joins:
         if join.member not in view.members or join.member in there - set(remove or []):
             raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
-    placer = _placer(group.assignor, is_own=assignor is not None)
+    placer = _placer(group.assignor, is_own=trusts_assignor and assignor is not None)
     placement = placer.assign(view)
     valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     tasks = _tasks(args.tasks) if args.tasks else None
     change = changes(args)
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
-    plan = planned(snapshot, **change, tasks=tasks)
+    plan = planned(snapshot, **change, tasks=tasks, trusts_assignor=True)
     if args.html is not None:
         from muster.console.plans import Question
         from muster.console.report import plan_html, write_html
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             config=change["config"],
             assignor=change["assignor"],
             tasks=tasks,
+            trusts_assignor=True,
         )
         html = plan_html(snapshot, asked, at_ms=wall_ms(), source=f"muster plan, {args.group}")
         print(f"muster plan: {write_html(args.html, html)}", file=sys.stderr)

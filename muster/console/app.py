@@ -5,6 +5,7 @@ A request names its group in the query, because a group id may contain any chara
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,7 +288,7 @@ class _Pages:
             return {}
         try:
             return health.figures(health.fetch(self._options.metrics))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = text(str(getattr(error, "reason", error)), 300)
             return {"fault": f"the job's metrics port does not answer: {reason}"}
 

@@ -39,6 +39,7 @@ class Question:
         weights: unit → new weight of each of its tasks.
         assignor: the new assignor; None = the group's.
         tasks: the group's new list of tasks, as in a problem file; None = unchanged.
+        trusts_assignor: see `whatif.planned`; a question from a page never does.
     """
 
     remove: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class Question:
     weights: Mapping[str, float] = field(default_factory=dict)
     assignor: str | None = None
     tasks: object = None
+    trusts_assignor: bool = False
 
 
 def question(fields: Sequence[tuple[str, str]]) -> Question:
@@ -135,6 +137,7 @@ def plan_of(snapshot: GroupSnapshot, asked: Question) -> Json:
         config=asked.config,
         assignor=asked.assignor,
         tasks=asked.tasks,
+        trusts_assignor=asked.trusts_assignor,
     )
 
 

@@ -2,6 +2,8 @@
 
 * The ``Host`` of a request must be a name of this console. Otherwise a page of another site could
   give its own name this console's address (DNS rebinding) and read what only this machine may read.
+* A page of another site must not make a browser ask for data, such as a plan or the findings of the
+  doctor (``Sec-Fetch-Site``). Links to the console's pages may come from anywhere.
 * A password file, or a header that a reverse proxy sets, identifies users.
 * A request that writes must come from a page of this console: its origin matches, its body is JSON,
   and it carries a token that only such a page can read.
@@ -27,6 +29,7 @@ from muster.errors import BadInput
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/livez",)
+DATA_PATHS = ("/api/", "/events/")
 USER = "muster.user"
 NO_USER = ""
 USER_CHARS_MAX = 200
@@ -200,6 +203,12 @@ def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdigit() and not host.endswith("]")
 
 
+def _is_of_other_site(path: str, headers: Headers) -> bool:
+    """Whether a page of another site asks for data; a browser says so, other clients do not."""
+    site = headers.get("sec-fetch-site", "none")
+    return path.startswith(DATA_PATHS) and site not in ("same-origin", "none")
+
+
 class Guard:
     """Checks every request before the app sees it, and adds the headers of every answer."""
 
@@ -232,6 +241,8 @@ class Guard:
             return PlainTextResponse(
                 "this console does not know that host name; start it with --host-name NAME", 421
             )
+        if _is_of_other_site(scope["path"], headers):
+            return PlainTextResponse("the request comes from a page of another site", 403)
         peer = (scope.get("client") or ("", 0))[0]
         user = self._access.user(headers, peer)
         if user is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,9 +28,13 @@ def metrics(url: str) -> Iterator[Finding]:
         raise BadInput(f"--metrics {url}: expected http://HOST:PORT")
     try:
         pages = {path: _page(f"{base}{path}") for path in ("/metrics", "/healthz", "/readyz")}
-    except (OSError, ValueError) as error:
-        what = f"does not answer: {getattr(error, 'reason', error)}"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        what = f"does not answer: {getattr(error, 'reason', error) or type(error).__name__}"
         yield Finding("job", base, Level.FAIL, what, "is it running, with muster.metrics.port set?")
+        return
+    if pages["/metrics"][0] != 200:
+        what = f"/metrics answers {pages['/metrics'][0]}: this is not the job's metrics port"
+        yield Finding("job", base, Level.FAIL, what, "give the host and port of the job's metrics")
         return
     for path, action in (
         ("/readyz", "wait while it catches up; its log says what it waits for"),
@@ -66,6 +72,10 @@ def _page(url: str) -> tuple[int, str]:
 
 
 def _values(text: str) -> dict[str, float]:
-    """Metrics without labels, by name."""
-    samples = (line.split() for line in text.splitlines() if not line.startswith("#"))
-    return {words[0]: float(words[1]) for words in samples if len(words) == 2}
+    """Metrics without labels, by name; lines without a number do not count."""
+    values: dict[str, float] = {}
+    for words in (line.split() for line in text.splitlines() if not line.startswith("#")):
+        if len(words) == 2:
+            with contextlib.suppress(ValueError):
+                values[words[0]] = float(words[1])
+    return values

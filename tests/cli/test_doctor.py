@@ -356,6 +356,17 @@ def test_the_jobs_own_figures() -> None:
     assert gone.level is Level.FAIL
 
 
+def test_a_port_that_is_not_the_jobs() -> None:
+    """The console's port has no metrics page: one failure says so, and ends nothing."""
+    no_page = (404, "Not Found")
+    server, url = serve(dict.fromkeys(("/metrics", "/healthz", "/readyz"), no_page))
+    with server:
+        (finding,) = metrics(url)
+        server.shutdown()
+    assert finding.level is Level.FAIL
+    assert "not the job's metrics port" in finding.what
+
+
 def test_the_command_is_listed() -> None:
     """`muster --help` lists the doctor."""
     assert COMMANDS["doctor"][0] == doctor.__name__

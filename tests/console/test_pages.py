@@ -148,6 +148,15 @@ def test_requests_under_another_name_are_refused(url: str) -> None:
     assert ask(url, "/livez", Host="evil.example").status == 200
 
 
+def test_a_page_of_another_site_asks_nothing(url: str) -> None:
+    """A browser says whose page asks; a link to a page of the console may be anywhere."""
+    for path in ("/api/plan?g=g&remove=W1", "/api/doctor", "/events/fleet"):
+        assert ask(url, path, Sec_Fetch_Site="cross-site").status == 403
+        assert ask(url, path, Sec_Fetch_Site="same-site").status == 403
+    assert ask(url, "/api/plan?g=g&remove=W1", Sec_Fetch_Site="same-origin").status == 200
+    assert ask(url, "/group?g=g", Sec_Fetch_Site="cross-site").status == 200
+
+
 def test_passwords_of_a_file(store: Store, tmp_path: Path) -> None:
     """Only a name and password of the file are let in; a changed file counts at once."""
     file = tmp_path / "users"

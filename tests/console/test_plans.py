@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +158,16 @@ def test_a_wrong_question_is_an_error(
     """What cannot be asked is refused with a message, as on the command line."""
     with pytest.raises(error):
         plan_json(DEMO, question(fields), 0)
+
+
+def test_a_request_loads_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who types the assignor in a shell may name any code; a page's request may not."""
+    (tmp_path / "loaded_by_a_plan.py").write_text("def call():\n    raise SystemExit\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = question([("assignor", "loaded_by_a_plan:call")])
+    with pytest.raises(BadInput, match="is not loaded"):
+        plan_json(DEMO, asked, 0)
+    assert "loaded_by_a_plan" not in sys.modules
 
 
 def test_commands_can_be_copied_into_a_shell() -> None:
