@@ -29,7 +29,7 @@ from muster.state import fencing
 from muster.state.draft import TURNED_AWAY_MAX
 from muster.streams import clock, heartbeat_covers
 from muster.streams.batch import inbox, work_limits
-from muster.streams.clock import STRANGE_TICKS, Clock, Schedule
+from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock, Schedule
 from muster.streams.heartbeat_covers import STRANGE_MS, Heartbeats, Row, Sleeper
 from muster.streams.heartbeat_reader import Listener
 from muster.streams.source import lane_of, pack
@@ -280,11 +280,11 @@ def test_invented_groups_get_few_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     for _ in range(5):
         running._release(None)  # type: ignore[arg-type]  # it is passed on
-    assert len(ticked) == STRANGE_TICKS
+    assert len(ticked) == UNKNOWN_GROUP_TICKS
     now_s += 1
     running._release(None)  # type: ignore[arg-type]
-    assert len(set(ticked)) == 2 * STRANGE_TICKS
-    assert len(running._heartbeats.strangers(clock._wall_ms())) == 1_000 - 2 * STRANGE_TICKS
+    assert len(set(ticked)) == 2 * UNKNOWN_GROUP_TICKS
+    assert len(running._heartbeats.strangers(clock._wall_ms())) == 1_000 - 2 * UNKNOWN_GROUP_TICKS
 
 
 # What a writer can do to the reading
