@@ -143,10 +143,10 @@ def _run(config: JobConfig) -> int:
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
+        checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
-        signs.runs(epochs)
         vigil.end()
         processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
         last_run.begins(checkpoint)

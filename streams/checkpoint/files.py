@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from muster.streams.errors import UnreadableCheckpoint
 
 _IS_TEMPORARY = re.compile(r"\.muster-.+\.json\..+\.tmp")
+_COMMITS = "commits"
 LOCK = "muster.lock"
 """File in the folder that a standby locks (`folder_lock`)."""
 
@@ -81,12 +82,17 @@ class Checkpoint:
             raise
 
     def emptied(self) -> Checkpoint:
-        """The checkpoint after everything in its folder was deleted, a lock excepted."""
+        """The checkpoint after everything in its folder was deleted, a lock excepted.
+
+        What shows that it is not new goes behind Spark's other files, and muster's files go last,
+        so that a start after a kill finds the checkpoint behind, as before, or new.
+        """
         path, system = place(self.spark, self.folder)
         if system.exists(path):
-            for status in system.listStatus(path):
-                if status.getPath().getName() != LOCK:
-                    system.delete(status.getPath(), True)
+            paths = [status.getPath() for status in system.listStatus(path)]
+            for each in sorted(paths, key=lambda each: _last_to_go(each.getName())):
+                if each.getName() != LOCK:
+                    system.delete(each, True)
         return Checkpoint(self.spark, self.folder, is_new=True)
 
     def begun_batch(self) -> int | None:
@@ -95,7 +101,7 @@ class Checkpoint:
 
     def committed_batch(self) -> int | None:
         """Number of the newest batch that Spark has committed; None = there is none."""
-        return newest_number(self.spark, f"{self.folder}/commits")
+        return newest_number(self.spark, f"{self.folder}/{_COMMITS}")
 
 
 def json_object(content: bytes, file: str) -> dict[str, object]:
@@ -123,9 +129,13 @@ def json_object(content: bytes, file: str) -> dict[str, object]:
     )
 
 
+def _last_to_go(name: str) -> int:
+    return 2 if name.lstrip(".").startswith("muster") else int(name == _COMMITS)
+
+
 def open_checkpoint(spark: SparkSession, folder: str) -> Checkpoint:
     """The checkpoint as a run finds it."""
-    return Checkpoint(spark, folder, newest_number(spark, f"{folder}/commits") is None)
+    return Checkpoint(spark, folder, newest_number(spark, f"{folder}/{_COMMITS}") is None)
 
 
 def newest_number(spark: SparkSession, folder: str) -> int | None:

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from muster.streams.checkpoint import files
 from muster.streams.checkpoint.files import json_object
 from muster.streams.errors import UnreadableCheckpoint
 
@@ -58,6 +61,43 @@ def test_a_write_that_is_cut_off_leaves_the_former_content(tmp_path: Path) -> No
     )
     assert child.stdout.splitlines() == ["failed {'n': 2}", "killed"], child.stderr
     assert json.loads((tmp_path / "new" / "f.json").read_bytes()) == {"n": 2}
+
+
+class Name(str):
+    """A path, its status, and a file system that notes in which order its files are deleted."""
+
+    __slots__ = ()
+
+    def getPath(self) -> Name:
+        """The path of a status."""
+        return self
+
+    def getName(self) -> str:
+        """The name of a path."""
+        return str(self)
+
+
+def test_an_emptied_checkpoint_is_behind_or_new_at_any_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What shows that it is not new goes behind Spark's files, and muster's files go last."""
+    names = [
+        "muster-jobs.json",
+        "commits",
+        "muster.lock",
+        "state",
+        "offsets",
+        ".muster-jobs.json.crc",
+    ]
+    deleted: list[str] = []
+    system = SimpleNamespace(
+        exists=lambda _: True,
+        listStatus=lambda _: [Name(name) for name in names],
+        delete=lambda path, _: deleted.append(path),
+    )
+    monkeypatch.setattr(files, "place", lambda *_: (None, system))
+    assert files.Checkpoint(cast("Any", None), "/c", is_new=False).emptied().is_new
+    assert deleted == ["state", "offsets", "commits", "muster-jobs.json", ".muster-jobs.json.crc"]
 
 
 @pytest.mark.parametrize(
