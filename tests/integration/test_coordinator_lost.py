@@ -225,17 +225,22 @@ def test_another_job_claims_while_one_starts(topics: Topics, tmp_path: Path) -> 
         job.start()
         _answers(topics, job)
         assert job.stop() == 0
-        standby.start(wait=False)
+        standby.start()
+        until(
+            lambda: standby.get("/readyz") == (200, "ready\n"),
+            "the standby has taken over",
+            story=standby.tail,
+        )
         _answers(topics, standby, incarnation=2)
         assert standby.stop() == 0
         said = standby.log_file.read_text()
         assert said.index("takes over") < said.index("checkpoint emptied")
         assert said.index("checkpoint emptied") < said.index("recovering")
         late.start(wait=False)
-        assert late.wait() == 1
+        assert late.wait(240) == 1
         assert "is behind: job another" in late.tail()
         job.start(wait=False)
-        assert job.wait() == 1
+        assert job.wait(240) == 1
         assert "is behind: job another" in job.tail()
 
 
