@@ -35,6 +35,13 @@ class StaleCheckpoint(MusterError):
     """
 
 
+class UnreadableCheckpoint(MusterError):
+    """One of muster's own files in the checkpoint is empty or cut.
+
+    Operator action: give a new checkpoint folder; the groups are read back from Kafka.
+    """
+
+
 class WrongTopics(MusterError):
     """The input topics have settings that the coordinator cannot work with.
 

@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
@@ -129,7 +129,7 @@ def _run(config: JobConfig) -> int:
             stack.enter_context(folder_lock.held(config))
         spark, archive = spark_session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
-        stack.callback(_stop_spark, spark, stop)
+        stack.callback(stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
         topic_ids.check(checkpoint, config.clients, topics)
         if config.standby:
@@ -143,10 +143,10 @@ def _run(config: JobConfig) -> int:
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
+        checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
-        signs.runs(epochs)
         vigil.end()
         processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
         last_run.begins(checkpoint)
@@ -229,14 +229,20 @@ def _recover(
     return None
 
 
-def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
-    """Stop Spark; end this process if the JVM does not answer within the grace."""
-    code = DONE if stop.is_set() else FAILURE
+def stop_spark(spark: SparkSession, stop: stopping.Stop) -> None:
+    """Stop Spark; end this process if the JVM does not answer within the grace.
+
+    If the JVM has ended, there is nothing to stop, and the error that ended the job stands.
+    """
+    code = DONE if stop.is_signalled else FAILURE
     hung = threading.Timer(stopping.RUN_GRACE_S, os._exit, [code])
     hung.daemon = True
     hung.start()
-    spark.stop()
-    hung.cancel()
+    try:
+        with suppress(Py4JError, OSError):
+            spark.stop()
+    finally:
+        hung.cancel()
 
 
 # ---------------------------------------------------------------- command line

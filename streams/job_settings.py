@@ -20,12 +20,14 @@ from muster.kafka.settings import HIDDEN, ClientSettings, client_settings, is_se
 from muster.plugins import names_in
 from muster.protocol.errors import ConfigError
 from muster.protocol.rows import GROUP_TASKS_MAX
-from muster.protocol.topics import DEFAULT_PREFIX
+from muster.protocol.topics import DEFAULT_PREFIX, INPUTS
 from muster.schemas import WriterSchema, read_schemas
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|(spark|k8s)://.+|yarn")
 DEFAULT_MASTER = "local[2]"
+PREFIXES_MAX = 256 // len(INPUTS)
+"""A packed row has one byte for the number of its topic (`streams.source`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +360,11 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
         if not _PREFIX.fullmatch(prefix):
             accepted = "letters, digits, '.', '_' and '-', at most 200 of them"
             raise ConfigError("--topic-prefix", prefix, accepted)
-    return tuple(sorted(set(prefixes)))
+    distinct = tuple(sorted(set(prefixes)))
+    if len(distinct) > PREFIXES_MAX:
+        accepted = f"at most {PREFIXES_MAX} prefixes; start another job for the others"
+        raise ConfigError("--topic-prefix", f"{len(distinct)} prefixes", accepted)
+    return distinct
 
 
 def _absolute(path: str) -> str:

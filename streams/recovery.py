@@ -20,7 +20,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
@@ -143,14 +151,28 @@ def wake_all(
     """
     # A new idempotent producer waits half a second for its id; a repeated tick does no harm.
     producer = Producer(clients.producer({"enable.idempotence": "false"}), logger=KAFKA)
+    failures: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
     for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         encoded = signed(keys, codec.encode(tick), tick, topic)
-        producer.produce(topic, key=encoded.key, value=encoded.value, headers=list(encoded.headers))
+        producer.produce(
+            topic,
+            key=encoded.key,
+            value=encoded.value,
+            headers=list(encoded.headers),
+            on_delivery=delivered,
+        )
         producer.poll(0)
-    if unsent := producer.flush(READ_TIMEOUT_S):
-        raise KafkaUnreachable(f"{unsent} ticks were not acknowledged")
+    unsent = producer.flush(READ_TIMEOUT_S)
+    if failures or unsent:
+        why = f": {failures[0].str()}" if failures else ""
+        raise KafkaUnreachable(f"{len(failures) + unsent} ticks were not acknowledged{why}")
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:

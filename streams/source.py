@@ -47,7 +47,7 @@ from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.schemas import schemas_of
 from muster.streams.job_settings import JobConfig
 
-HEADER = Struct(">qbiqb")
+HEADER = Struct(">qBiqB")
 TOPIC_AT = 8
 """Where in a packed row the number of its topic is."""
 LANE_END = b"\0"

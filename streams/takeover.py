@@ -8,9 +8,16 @@ import structlog
 from pyspark.sql import SparkSession
 
 from muster.protocol import codec
-from muster.protocol.records import CoordinatorRole
-from muster.streams import rehearsal, signs_of_life, spark_session, standby_coordinator, stopping
-from muster.streams.checkpoint import job_ids
+from muster.protocol.records import CoordinatorClaim, CoordinatorRole
+from muster.streams import (
+    rehearsal,
+    signs_of_life,
+    source,
+    spark_session,
+    standby_coordinator,
+    stopping,
+)
+from muster.streams.checkpoint import job_ids, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import QueryFailed
 from muster.streams.job_settings import JobConfig
@@ -55,18 +62,52 @@ def stand_by(
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
     """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
-    overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
-    if overtaken is not None:
-        _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)
-        checkpoint = checkpoint.emptied()
+    found = job_ids.look(checkpoint, config.clients, config.prefixes)
+    if found.overtaken_by is not None:
+        return _emptied(checkpoint, job, found.overtaken_by)
+    job_ids.note(checkpoint, job, found)
+    return checkpoint
+
+
+def _emptied(checkpoint: Checkpoint, job: str, overtaken_by: CoordinatorClaim) -> Checkpoint:
+    _log.info("checkpoint emptied", checkpoint=checkpoint.folder, newest=overtaken_by.job)
+    checkpoint = checkpoint.emptied()
     job_ids.note(checkpoint, job)
+    return checkpoint
+
+
+def confirmed(
+    checkpoint: Checkpoint, config: JobConfig, job: str, epochs: Mapping[str, int]
+) -> Checkpoint:
+    """The checkpoint with which the job goes on after its claim.
+
+    If a job with another checkpoint has claimed since this one looked at the claims, the checkpoint
+    is behind. A standby empties it, and reads the groups back behind its claim, as after a loss.
+
+    Args:
+        checkpoint: with which it has claimed.
+        config: the job's settings.
+        job: its id.
+        epochs: prefix → epoch of its claim.
+
+    Raises:
+        StaleCheckpoint: the checkpoint is behind, and the job is not a standby.
+        KafkaUnreachable: the claims, or the topics' ids, could not be read.
+    """
+    between = job_ids.claimed_between(checkpoint, config.clients, epochs)
+    if between is None:
+        return checkpoint
+    if not config.standby:
+        raise job_ids.stale(checkpoint, between, is_newest=False)
+    checkpoint = _emptied(checkpoint, job, between)
+    topic_ids.check(checkpoint, config.clients, source.input_topics(config.prefixes))
     return checkpoint
 
 
 def claimed(
     config: JobConfig, signs: signs_of_life.Signs, vigil: standby_coordinator.Vigil
 ) -> tuple[dict[str, int], dict[str, bool]]:
-    """Claim every prefix.
+    """Claim every prefix, and say from now on that this process is the coordinator.
 
     Returns:
         Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
@@ -80,4 +121,5 @@ def claimed(
         follows = vigil.follows(prefix)
         epochs[prefix] = signs.claim(prefix, follows.epoch, alone=follows.obeys)
         predecessors_obey[prefix] = follows.predecessors_obey(epochs[prefix])
+    signs.runs(epochs)
     return epochs, predecessors_obey

@@ -20,7 +20,8 @@ key must sign with one of the verification algorithms. Only ``keys`` is required
 hand, only add keys or set a key's ``until_ms`` to a future time.
 
 A file that changes is read again within `LOOK_EVERY_S`. If it is missing or cannot be read, the
-keys read before stay in force. `muster.protocol.signing` defines what a signature is.
+keys read before stay in force, and it is tried again every `LOOK_EVERY_S`; each fault is logged
+once. `muster.protocol.signing` defines what a signature is.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ class KeyFile:
         self._lock = threading.Lock()
         self._mark = _mark(path)
         self._keyring = read(path)
+        self._fault: str | None = None
         self._looked_s = time.monotonic()
 
     def current(self) -> Keyring:
@@ -126,12 +128,14 @@ class KeyFile:
         mark = _mark(self.path)
         if mark == self._mark:
             return
-        self._mark = mark
         try:
             self._keyring = read(self.path)
         except ConfigError as error:
-            log.error("the keys read before stay in force: %s", error)
+            if str(error) != self._fault:
+                self._fault = str(error)
+                log.error("the keys read before stay in force: %s", error)
         else:
+            self._mark, self._fault = mark, None
             log.info("signing keys read again: %s", ", ".join(k.id for k in self._keyring.keys))
 
 
@@ -312,9 +316,9 @@ def _wrong(path: str | Path, where: str, expected: str) -> ConfigError:
 
 
 def _mark(path: str) -> object:
-    """A value that changes whenever the file is replaced or written to."""
+    """A value that changes whenever the file, its owner or its permissions change."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import closing
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import cast
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from muster.streams.errors import UnreadableCheckpoint
+
+_IS_TEMPORARY = re.compile(r"\.muster-.+\.json\..+\.tmp")
+_COMMITS = "commits"
 LOCK = "muster.lock"
 """File in the folder that a standby locks (`folder_lock`)."""
 
@@ -30,26 +35,64 @@ class Checkpoint:
     is_new: bool
 
     def read(self, name: str) -> dict[str, object]:
-        """Read the JSON object in a file; an empty one if there is no such file."""
+        """Read the JSON object in a file; an empty one if there is no such file.
+
+        Raises:
+            UnreadableCheckpoint: the file holds something else.
+        """
         path, system = place(self.spark, f"{self.folder}/{name}")
         if not system.exists(path):
             return {}
+        gateway = self.spark.sparkContext._gateway
+        if is_instance_of(gateway, system, "org.apache.hadoop.fs.ChecksumFileSystem"):
+            # It keeps the checksum in a file of its own, which is renamed a moment later.
+            system = system.getRawFileSystem()
         with closing(system.open(path)) as stream:
-            return cast("dict[str, object]", json.loads(bytes(stream.readAllBytes())))
+            return json_object(bytes(stream.readAllBytes()), f"{self.folder}/{name}")
 
     def write(self, name: str, value: Mapping[str, object]) -> None:
-        """Write a JSON object; it replaces the file."""
-        path, system = place(self.spark, f"{self.folder}/{name}")
-        with closing(system.create(path, True)) as stream:
+        """Write a JSON object; it replaces the file.
+
+        The file has its former content until the new one is complete: Spark writes that under
+        another name and renames it, as it does with its own files. An object store that cannot
+        rename onto a file shows a new one only when it is complete.
+        """
+        jvm, (path, system) = self.spark._jvm, place(self.spark, f"{self.folder}/{name}")
+        assert jvm is not None  # the session runs
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()
+        manager = managers.create(path.getParent(), hadoop)
+        kind = manager.getClass().getSimpleName()
+        if kind == "FileSystemBasedCheckpointFileManager" and not manager.isLocal():
+            stream = system.create(path, True)  # its rename leaves a file that is there as it is
+            cancel: Callable[[], object] = int  # what is not closed is not there
+        else:
+            manager.mkdirs(path.getParent())
+            stream = manager.createAtomic(path, True)
+            cancel = stream.cancel
+        try:
             stream.write(json.dumps(value, indent=2, sort_keys=True).encode())
+            stream.close()
+        except BaseException:
+            with suppress(Py4JError, OSError):
+                cancel()
+                for status in system.listStatus(path.getParent()):  # a failed `close` leaves it
+                    if _IS_TEMPORARY.fullmatch(status.getPath().getName()):
+                        system.delete(status.getPath(), False)
+            raise
 
     def emptied(self) -> Checkpoint:
-        """The checkpoint after everything in its folder was deleted, a lock excepted."""
+        """The checkpoint after everything in its folder was deleted, a lock excepted.
+
+        What shows that it is not new goes behind Spark's other files, and muster's files go last,
+        so that a start after a kill finds the checkpoint behind, as before, or new.
+        """
         path, system = place(self.spark, self.folder)
         if system.exists(path):
-            for status in system.listStatus(path):
-                if status.getPath().getName() != LOCK:
-                    system.delete(status.getPath(), True)
+            paths = [status.getPath() for status in system.listStatus(path)]
+            for each in sorted(paths, key=lambda each: _last_to_go(each.getName())):
+                if each.getName() != LOCK:
+                    system.delete(each, True)
         return Checkpoint(self.spark, self.folder, is_new=True)
 
     def begun_batch(self) -> int | None:
@@ -58,12 +101,41 @@ class Checkpoint:
 
     def committed_batch(self) -> int | None:
         """Number of the newest batch that Spark has committed; None = there is none."""
-        return newest_number(self.spark, f"{self.folder}/commits")
+        return newest_number(self.spark, f"{self.folder}/{_COMMITS}")
+
+
+def json_object(content: bytes, file: str) -> dict[str, object]:
+    """The JSON object in a file.
+
+    Args:
+        content: of the file.
+        file: its name, for the error.
+
+    Raises:
+        UnreadableCheckpoint: it is none, as when a write was cut off.
+    """
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        why = str(error) if content else "it is empty"
+    else:
+        if isinstance(value, dict):
+            return value
+        why = "not a JSON object"
+    raise UnreadableCheckpoint(
+        f"the checkpoint's file {file} cannot be read: {why}. Probably the disk was full, or the "
+        "process was killed, while an earlier version wrote it. Give --checkpoint a new folder: "
+        "the groups are read back from Kafka, and no task moves"
+    )
+
+
+def _last_to_go(name: str) -> int:
+    return 2 if name.lstrip(".").startswith("muster") else int(name == _COMMITS)
 
 
 def open_checkpoint(spark: SparkSession, folder: str) -> Checkpoint:
     """The checkpoint as a run finds it."""
-    return Checkpoint(spark, folder, newest_number(spark, f"{folder}/commits") is None)
+    return Checkpoint(spark, folder, newest_number(spark, f"{folder}/{_COMMITS}") is None)
 
 
 def newest_number(spark: SparkSession, folder: str) -> int | None:

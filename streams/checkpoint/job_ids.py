@@ -2,16 +2,25 @@
 
 A coordinator that was superseded ends, and its supervisor may start it again on its old checkpoint.
 If the job that took over has another checkpoint, the old one is behind: its groups lack the newer
-generations and owners, so fencing tokens would go back. The newest claim shows this: the file does
-not name its job.
+generations and owners, so fencing tokens would go back. The claims show this: the file does not
+name the job that wrote one of them.
+
+A job looks at the claims, writes its id into the file, and claims. Another job may claim between
+the look and the claim, and then the newest claim does not show it. So the file also has the epochs
+of the claims that were looked at, and all claims behind them count: `claimed_between` looks at them
+once more when the job has claimed, and so does the next start, if that job was killed before.
 
 Jobs that share a checkpoint (a replaced driver) write their ids into one file. A checkpoint without
-the file (from before the file existed) is accepted and gets one.
+the file (from before the file existed) is accepted and gets one; one without the epochs is judged
+by the newest claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -26,8 +35,36 @@ from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
 
 FILE = "muster-jobs.json"
 JOBS_MAX = 100
-"""Number of newest ids that are kept; only the job of the newest claim is looked up."""
+"""Number of newest ids that are kept, besides those of the newest claims."""
 READ_TIMEOUT_S = 30.0
+_JOBS, _LOOKED_AT = "jobs", "looked_at"
+
+
+class Claims(NamedTuple):
+    """Claims of one prefix.
+
+    Attributes:
+        newest: epoch of the newest one, -1 = there is none.
+        read: epoch → claim, ascending; what cannot be decoded is left out.
+    """
+
+    newest: int
+    read: Mapping[int, CoordinatorClaim]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the claims has found. A new checkpoint needs none, and gets an empty one.
+
+    Attributes:
+        newest: prefix → epoch of the newest claim, -1 = there is none.
+        jobs: the jobs of these claims.
+        overtaken_by: a claim of a job with another checkpoint; None = there is none.
+    """
+
+    newest: Mapping[str, int] = field(default_factory=dict)
+    jobs: frozenset[str] = frozenset()
+    overtaken_by: CoordinatorClaim | None = None
 
 
 def check(
@@ -43,73 +80,146 @@ def check(
 
     Raises:
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
-        KafkaUnreachable: the newest claim could not be read.
+        KafkaUnreachable: the claims could not be read.
     """
-    claim = overtaken_by(checkpoint, clients, prefixes)
-    if claim is not None:
-        raise StaleCheckpoint(
-            f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
-            f"{claim.host} has been the coordinator since, on another checkpoint. From "
-            "here, fencing tokens would go back. Give --checkpoint a new folder: the groups "
-            "are read back from Kafka, and no task moves; or the folder of that job"
-        )
-    note(checkpoint, job)
+    found = look(checkpoint, clients, prefixes)
+    if found.overtaken_by is not None:
+        is_newest = found.overtaken_by.job in found.jobs
+        raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
+    note(checkpoint, job, found)
 
 
-def overtaken_by(
-    checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str]
-) -> CoordinatorClaim | None:
-    """The newest claim, if a job with another checkpoint wrote it; else None.
+def stale(checkpoint: Checkpoint, claim: CoordinatorClaim, *, is_newest: bool) -> StaleCheckpoint:
+    """The error for a checkpoint that is behind a claim; only the newest one's own is not."""
+    other = "; or the folder of that job" if is_newest else ""
+    return StaleCheckpoint(
+        f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
+        f"{claim.host} has been the coordinator since, on another checkpoint. From "
+        "here, fencing tokens would go back. Give --checkpoint a new folder: the groups "
+        f"are read back from Kafka, and no task moves{other}"
+    )
+
+
+def look(checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str]) -> Look:
+    """Look at the newest claims, and at all behind those that the last job had looked at.
 
     Raises:
-        KafkaUnreachable: the newest claim could not be read.
+        KafkaUnreachable: the claims could not be read.
     """
-    known = jobs(checkpoint.read(FILE))
-    if known and not checkpoint.is_new:
-        for prefix in prefixes:
-            claim = newest_claim(clients, prefix)
-            if claim is not None and claim.job not in known:
-                return claim
+    if checkpoint.is_new:
+        return Look()
+    content = checkpoint.read(FILE)
+    known, looked_at = jobs(content), _looked_at(content)
+    newest: dict[str, int] = {}
+    newest_jobs: set[str] = set()
+    overtaken_by: CoordinatorClaim | None = None
+    for prefix in prefixes:
+        claims = read_claims(clients, prefix, looked_at.get(prefix))
+        newest[prefix] = claims.newest
+        if claims.newest in claims.read:
+            newest_jobs.add(claims.read[claims.newest].job)
+        overtaken_by = overtaken_by or _foreign(claims.read.values(), known)
+    return Look(newest, frozenset(newest_jobs), overtaken_by)
+
+
+def claimed_between(
+    checkpoint: Checkpoint, clients: ClientSettings, epochs: Mapping[str, int]
+) -> CoordinatorClaim | None:
+    """The claim of a job with another checkpoint between `look` and this job's claims, if any.
+
+    Args:
+        checkpoint: the job's checkpoint; a new one is filled from what is published after the
+            claim, so it cannot be behind.
+        clients: how to reach Kafka.
+        epochs: prefix → epoch of this job's claim.
+
+    Raises:
+        KafkaUnreachable: the claims could not be read.
+    """
+    if checkpoint.is_new:
+        return None
+    content = checkpoint.read(FILE)
+    known, looked_at = jobs(content), _looked_at(content)
+    for prefix, epoch in epochs.items():
+        after = looked_at.get(prefix, epoch)
+        if after + 1 < epoch:
+            claims = read_claims(clients, prefix, after).read
+            between = (claim for at, claim in claims.items() if after < at < epoch)
+            if foreign := _foreign(between, known):
+                return foreign
     return None
 
 
-def note(checkpoint: Checkpoint, job: str) -> None:
-    """Add a job's id to the file."""
-    known = jobs(checkpoint.read(FILE))
-    checkpoint.write(FILE, {"jobs": [*known, job][-JOBS_MAX:]})
+def note(checkpoint: Checkpoint, job: str, found: Look | None = None) -> None:
+    """Write a job's id into the file, and what it has found before it claims.
+
+    Args:
+        checkpoint: the job's checkpoint.
+        job: id of the job.
+        found: its look; None = the checkpoint is new.
+    """
+    found = found or Look()
+    known = [*jobs(checkpoint.read(FILE)), job]
+    kept = [each for each in known[:-JOBS_MAX] if each in found.jobs] + known[-JOBS_MAX:]
+    looked_at = {_LOOKED_AT: dict(found.newest)} if found.newest else {}
+    checkpoint.write(FILE, {_JOBS: kept, **looked_at})
+
+
+def _foreign(claims: Iterable[CoordinatorClaim], known: Collection[str]) -> CoordinatorClaim | None:
+    """The newest claim of a job that the file does not name; None if it names no job at all."""
+    foreign = [claim for claim in claims if claim.job not in known]
+    return foreign[-1] if foreign and known else None
+
+
+def _looked_at(content: Mapping[str, object]) -> dict[str, int]:
+    """Prefix → epoch of the newest claim when the last job looked; older versions note none."""
+    listed = content.get(_LOOKED_AT)
+    return {k: int(str(v)) for k, v in listed.items()} if isinstance(listed, dict) else {}
 
 
 def jobs(content: Mapping[str, object]) -> list[str]:
     """The job ids in the file's JSON object, oldest first."""
-    listed = content.get("jobs")
+    listed = content.get(_JOBS)
     return [str(each) for each in listed] if isinstance(listed, list) else []
 
 
-def newest_claim(clients: ClientSettings, prefix: str) -> CoordinatorClaim | None:
-    """The newest claim of a prefix; None = there is none, or it cannot be decoded.
+def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) -> Claims:
+    """Read the newest claim of a prefix, and all behind an epoch.
+
+    Args:
+        clients: how to reach Kafka.
+        prefix: topic prefix.
+        after: the epoch; None = read only the newest claim.
 
     Raises:
-        KafkaUnreachable: the claim could not be read in time.
+        KafkaUnreachable: the claims could not be read in time.
     """
     consumer = Consumer(
         clients.librdkafka({"group.id": f"{prefix}.job", "enable.auto.commit": False}),
         logger=KAFKA,
     )
     place = TopicPartition(topic_name(TopicKind.COORDINATOR, prefix), 0)
+    read: dict[int, CoordinatorClaim] = {}
     try:
         low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
         if high <= low:
-            return None
-        consumer.assign([TopicPartition(place.topic, 0, high - 1)])
-        message = consumer.poll(READ_TIMEOUT_S)
-        if message is None or message.error() is not None:
-            why = "no answer" if message is None else message.error()
-            raise KafkaUnreachable(f"the newest claim on {place.topic} cannot be read: {why}")
-        record = codec.decode_record(TopicKind.COORDINATOR, message.key(), message.value())
-    except DecodeError:
-        return None  # not a record of muster
+            return Claims(-1, read)
+        newest = high - 1
+        first = newest if after is None else max(low, min(after + 1, newest))
+        consumer.assign([TopicPartition(place.topic, 0, first)])
+        at = -1
+        while at < newest:
+            message = consumer.poll(READ_TIMEOUT_S)
+            if message is None or message.error() is not None:
+                why = "no answer" if message is None else message.error()
+                raise KafkaUnreachable(f"the claims on {place.topic} cannot be read: {why}")
+            at = message.offset() or 0
+            with suppress(DecodeError):  # not a record of muster
+                record = codec.decode_record(TopicKind.COORDINATOR, message.key(), message.value())
+                if isinstance(record, CoordinatorClaim):
+                    read[at] = record
     except KafkaException as error:
         raise KafkaUnreachable(f"{place.topic} cannot be read: {error}") from error
     finally:
         consumer.close()
-    return record if isinstance(record, CoordinatorClaim) else None
+    return Claims(newest, read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,24 @@ from muster.protocol.records import GroupSnapshot, MemberAssignment, Record
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+LATE = """
+import sys
+from muster.streams import job, signs_of_life, takeover
+
+claimed = takeover.claimed
+
+def late(config, signs, vigil):
+    (prefix,) = config.prefixes
+    other = signs_of_life.Signs(config.clients, [prefix], "another", lambda: True)
+    other.claim(prefix, -1, alone=False)
+    return claimed(config, signs, vigil)
+
+takeover.claimed = late
+sys.exit(job.main())
+"""
+"""A job before whose claim another one claims, when it has looked at the claims."""
 
 
 def _is_of(record: Record, group: str) -> bool:
@@ -189,10 +208,47 @@ def test_a_later_claim_stops_the_earlier_job(topics: Topics, tmp_path: Path) -> 
         assert one.poll() is None
 
 
-def _answers(topics: Topics, job: Job) -> None:
-    join = Join(group=GroupId("lone"), member=MemberId("M"), incarnation=1)
+def test_another_job_claims_while_one_starts(topics: Topics, tmp_path: Path) -> None:
+    """The job has looked at the claims, and another one claims before it does.
+
+    A standby goes on with an empty checkpoint and reads the groups back; a job that is none ends,
+    as does the next start on that checkpoint.
+    """
+    command = (sys.executable, "-c", LATE)
+    with (
+        Job(topics, tmp_path) as job,
+        Job(topics, tmp_path / "a", checkpoint=job.checkpoint, command=command) as late,
+        Job(
+            topics, tmp_path / "b", checkpoint=job.checkpoint, command=(*command, "--standby")
+        ) as standby,
+    ):
+        job.start()
+        _answers(topics, job)
+        assert job.stop() == 0
+        standby.start()
+        until(
+            lambda: standby.get("/readyz") == (200, "ready\n"),
+            "the standby has taken over",
+            story=standby.tail,
+        )
+        _answers(topics, standby, incarnation=2)
+        assert standby.stop() == 0
+        said = standby.log_file.read_text()
+        assert said.index("takes over") < said.index("checkpoint emptied")
+        assert said.index("checkpoint emptied") < said.index("recovering")
+        late.start(wait=False)
+        assert late.wait(240) == 1
+        assert "is behind: job another" in late.tail()
+        job.start(wait=False)
+        assert job.wait(240) == 1
+        assert "is behind: job another" in job.tail()
+
+
+def _answers(topics: Topics, job: Job, incarnation: int = 1) -> None:
+    before = topics.end(TopicKind.GROUPS)
+    join = Join(group=GroupId("lone"), member=MemberId("M"), incarnation=incarnation)
     topics.write(TopicKind.MEMBERSHIP, join)
-    until(lambda: topics.records(TopicKind.GROUPS), "it answers", story=job.tail)
+    until(lambda: topics.end(TopicKind.GROUPS) > before, "it answers", story=job.tail)
 
 
 def test_nothing_to_start_with(bootstrap: str, tmp_path: Path) -> None:

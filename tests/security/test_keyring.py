@@ -167,6 +167,49 @@ def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
     assert ids() == ["k3"]
 
 
+def test_a_file_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that this process may not read at first is read as soon as it may.
+
+    The same fault is logged once, another one again.
+    """
+    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    path = tmp_path / "k"
+    file = KeyFile(written(path, {"keys": [ROW]}))
+    caplog.clear()
+
+    def tried(fault: str) -> None:
+        def denied(_: str) -> Any:
+            raise ConfigError("keyring", str(path), fault)
+
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
+            patch.setattr(keyring, "read", denied)
+            for _ in range(3):
+                assert [key.id for key in file.current().keys] == ["k"]
+
+    rotation.write(path, {"keys": [{**ROW, "id": "k2"}]})
+    tried("a readable keyring (Permission denied)")
+    tried("a readable keyring (Input/output error)")
+    wrong = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(wrong) == 2
+    assert [key.id for key in file.current().keys] == ["k2"]
+
+
+def test_a_file_with_its_former_time_and_size_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that keeps times (`cp -p`, `rsync -t`) onto the file is noticed."""
+    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    path = tmp_path / "k"
+    file = KeyFile(written(path, {"keys": [ROW]}))
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # until the file system's clock ticks
+        written(path, {"keys": [{**ROW, "id": "l"}]})
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert [key.id for key in file.current().keys] == ["l"]
+
+
 def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without option and variable the record is not changed."""
     monkeypatch.delenv(keyring.VARIABLE, raising=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.protocol.errors import ConfigError
-from muster.streams.job_settings import SETTINGS, JobConfig, job_config
+from muster.streams.job_settings import PREFIXES_MAX, SETTINGS, JobConfig, job_config
 from muster.streams.spark_session import ALWAYS, POSIX, session_settings
 
 JARS = [Path("/j/spark-sql-kafka.jar"), Path("/j/hadoop-bare-naked-local-fs-0.1.0.jar")]
@@ -62,6 +62,15 @@ def test_errors_name_the_key(given: dict, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         job_config(**{"checkpoint": "/c", **given})
     assert caught.value.key == key
+
+
+def test_more_prefixes_than_a_row_can_number_are_refused() -> None:
+    """85 prefixes are accepted; 86 are refused, and the error says how many are too many."""
+    prefixes = [f"p{number}" for number in range(PREFIXES_MAX + 1)]
+    assert len(job_config(checkpoint="/c", prefixes=prefixes[1:]).prefixes) == 85
+    assert len(job_config(checkpoint="/c", prefixes=[*prefixes[1:], "p1"]).prefixes) == 85
+    with pytest.raises(ConfigError, match="'86 prefixes' is not accepted; expected at most 85"):
+        job_config(checkpoint="/c", prefixes=prefixes)
 
 
 def test_a_relative_checkpoint_becomes_absolute() -> None:

@@ -14,7 +14,7 @@ from muster.protocol.events import Drain, Event, GroupDeleted, Heartbeat, Leave,
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
 from muster.streams.batch.inbox import open_lane, unpack
-from muster.streams.source import input_topics, lane_of, pack, split_lane
+from muster.streams.source import TOPIC_AT, input_topics, lane_of, pack, split_lane
 
 TOPICS = input_topics(["muster", "other"])
 G, M = GroupId("g"), MemberId("m")
@@ -53,6 +53,19 @@ def test_sorting_bytes_sorts_rows(rows: list[tuple[Origin, bytes | None]]) -> No
     unpacked = [unpack(entry, TOPICS) for entry in entries]
     assert [o.sort_key for o, _ in unpacked] == sorted(o.sort_key for o, _ in rows)
     assert sorted(unpacked, key=repr) == sorted(rows, key=repr)
+
+
+def test_every_topic_of_many_prefixes_reads_back() -> None:
+    """The topics of 60 prefixes, more than a signed byte counts, read back from what SQL packs."""
+    topics = input_topics([f"p{number}" for number in range(60)])
+    origins = [Origin(topic, 3, 5, 1_000) for topic in topics]
+    entries = [pack(origin, b"x", topics) for origin in origins]
+    assert [unpack(entry, topics) for entry in entries] == [(o, b"x") for o in origins]
+    assert entries == sorted(entries)
+    # The query writes the number as a hexadecimal literal of one byte.
+    assert [entry[TOPIC_AT : TOPIC_AT + 1].hex() for entry in entries] == [
+        f"{number:02x}" for number in range(len(topics))
+    ]
 
 
 def test_events_in_order_among_rubbish() -> None:

@@ -3,34 +3,79 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, cast
 
 import pytest
+from confluent_kafka import Producer
+from support.kafka.mock_kafka import mock_kafka
 from support.streams.checkpoints import Files, MemoryCheckpoint
 
+from muster.kafka.settings import ClientSettings, client_settings
+from muster.protocol.codec import encode
 from muster.protocol.records import CoordinatorClaim
-from muster.streams.checkpoint import job_ids
-from muster.streams.checkpoint.job_ids import FILE
+from muster.streams import takeover
+from muster.streams.checkpoint import job_ids, topic_ids
+from muster.streams.checkpoint.job_ids import FILE, Claims
 from muster.streams.errors import StaleCheckpoint
+from muster.streams.job_settings import job_config
+
+P = "muster"
 
 
 class Cluster:
-    """Checkpoints by folder, and the job that claimed last."""
+    """Checkpoints by folder, and the jobs that have claimed, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.files: dict[str, Files] = defaultdict(dict)
-        self._newest: str | None = None
-        monkeypatch.setattr(job_ids, "newest_claim", lambda clients, prefix: self._claim())
+        self.claims: list[str] = []
+        self.reads: list[int | None] = []
+        monkeypatch.setattr(job_ids, "read_claims", self._read)
+        monkeypatch.setattr(topic_ids, "check", lambda *_: None)
 
-    def _claim(self) -> CoordinatorClaim | None:
-        job = self._newest
-        return None if job is None else CoordinatorClaim(job=job, host="h", version="1")
+    def _read(self, _: ClientSettings, prefix: str, after: int | None = None) -> Claims:
+        assert prefix == P
+        self.reads.append(after)
+        newest = len(self.claims) - 1
+        first = newest if after is None else min(after + 1, newest)
+        read = {
+            epoch: CoordinatorClaim(job=job, host="h", version="1")
+            for epoch, job in enumerate(self.claims)
+            if epoch >= first
+        }
+        return Claims(newest, read)
 
-    def start(self, folder: str, job: str, newest: str | None, *, is_new: bool = False) -> None:
-        """Start a job on a checkpoint; `newest` is the job of the newest claim."""
-        self._newest = newest
+    def jobs(self, folder: str) -> list[str]:
+        """The ids in the file of a checkpoint."""
+        listed: list[str] = self.files[folder][FILE]["jobs"]
+        return listed
+
+    def start(
+        self, folder: str, job: str, *between: str, is_new: bool = False, standby: bool = False
+    ) -> MemoryCheckpoint:
+        """Start a job; other jobs claim between its look at the claims and its own claim.
+
+        Returns:
+            The checkpoint with which it goes on.
+        """
+        config = job_config(checkpoint=folder, standby=standby)
+        checkpoint = self.checked(folder, job, is_new=is_new, standby=standby)
+        self.claims += [*between, job]
+        epochs = {P: len(self.claims) - 1}
+        goes_on = takeover.confirmed(checkpoint, config, job, epochs)
+        assert isinstance(goes_on, MemoryCheckpoint)
+        return goes_on
+
+    def checked(
+        self, folder: str, job: str, *, is_new: bool = False, standby: bool = False
+    ) -> MemoryCheckpoint:
+        """Start a job that is killed before it claims."""
+        config = job_config(checkpoint=folder, standby=standby)
         checkpoint = MemoryCheckpoint(self.files[folder], folder, is_new=is_new)
-        job_ids.check(checkpoint, cast("Any", None), ["muster"], job)
+        if standby:
+            claimable = takeover.claimable(checkpoint, config, job)
+            assert isinstance(claimable, MemoryCheckpoint)
+            return claimable
+        job_ids.check(checkpoint, config.clients, [P], job)
+        return checkpoint
 
 
 @pytest.fixture
@@ -41,23 +86,114 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def test_an_overtaken_job_does_not_go_on(cluster: Cluster) -> None:
     """Jobs may share a checkpoint; a claim by a job on another checkpoint makes it stale."""
-    cluster.start("/one", "a", None, is_new=True)
-    cluster.start("/one", "b", "a")
-    cluster.start("/one", "a2", "b")
-    cluster.start("/two", "c", "a2", is_new=True)
-    with pytest.raises(StaleCheckpoint, match="/one is behind: job c on h"):
-        cluster.start("/one", "b2", "c")
-    assert cluster.files["/one"] == {FILE: {"jobs": ["a", "b", "a2"]}}
-    cluster.start("/two", "c2", "c")
-    cluster.start("/one", "b2", "c2", is_new=True)
+    cluster.start("/one", "a", is_new=True)
+    cluster.start("/one", "b")
+    cluster.start("/one", "a2")
+    cluster.start("/two", "c", is_new=True)
+    with pytest.raises(StaleCheckpoint, match="/one is behind: job c on h") as error:
+        cluster.start("/one", "b2")
+    assert str(error.value).endswith("or the folder of that job")
+    assert cluster.jobs("/one") == ["a", "b", "a2"]
+    cluster.start("/two", "c2")
+    cluster.start("/one", "b2", is_new=True)
     with pytest.raises(StaleCheckpoint, match="/two is behind: job b2"):
-        cluster.start("/two", "c3", "b2")
+        cluster.start("/two", "c3")
 
 
 def test_a_checkpoint_of_an_earlier_version_is_accepted(cluster: Cluster) -> None:
-    """A checkpoint without a list of jobs is accepted and gets a list of bounded length."""
-    cluster.start("/old", "n", "another-job")
-    assert cluster.files["/old"] == {FILE: {"jobs": ["n"]}}
+    """A checkpoint without a list of jobs is accepted and gets a list of bounded length.
+
+    One with a list, but without the epochs that were looked at, is judged by the newest claim.
+    """
+    cluster.claims.append("another-job")
+    cluster.start("/old", "n")
+    assert cluster.jobs("/old") == ["n"]
     for number in range(2 * job_ids.JOBS_MAX):
-        cluster.start("/old", f"n{number}", cluster.files["/old"][FILE]["jobs"][-1])
-    assert len(cluster.files["/old"][FILE]["jobs"]) == job_ids.JOBS_MAX
+        cluster.start("/old", f"n{number}")
+    assert len(cluster.jobs("/old")) == job_ids.JOBS_MAX
+    cluster.files["/old"] = {FILE: {"jobs": cluster.jobs("/old")}}
+    cluster.reads.clear()
+    cluster.start("/old", "m")
+    assert cluster.reads == [None]
+    cluster.files["/old"] = {FILE: {"jobs": cluster.jobs("/old")}}
+    cluster.claims.append("another-job")
+    with pytest.raises(StaleCheckpoint):
+        cluster.start("/old", "m2")
+
+
+def test_starts_whose_claims_are_not_taken_do_not_make_a_checkpoint_stale(cluster: Cluster) -> None:
+    """However many starts end before they claim: the job that claimed last is not forgotten."""
+    cluster.start("/one", "long ago", is_new=True)
+    for number in range(2 * job_ids.JOBS_MAX):
+        cluster.checked("/one", f"n{number}")
+    cluster.start("/one", "b")
+    assert len(cluster.jobs("/one")) == job_ids.JOBS_MAX + 1
+    cluster.start("/one", "c")
+    assert len(cluster.jobs("/one")) == job_ids.JOBS_MAX
+
+
+def test_a_claim_between_look_and_claim(cluster: Cluster) -> None:
+    """The job does not go on from its checkpoint, nor does the next one on it.
+
+    It does if it is a new checkpoint, or if the job that claimed is one of the same checkpoint.
+    """
+    assert cluster.start("/new", "n", "other", is_new=True).is_new
+    cluster.start("/one", "a", is_new=True)
+    cluster.checked("/one", "a2")
+    assert not cluster.start("/one", "b", "a2").is_new
+    with pytest.raises(StaleCheckpoint, match="/one is behind: job x on h"):
+        cluster.start("/one", "c", "x")
+    assert "c" in cluster.jobs("/one")
+    with pytest.raises(StaleCheckpoint, match="/one is behind: job x on h") as error:
+        cluster.start("/one", "d")
+    assert str(error.value).endswith("and no task moves")
+
+
+def test_a_job_that_is_killed_between_its_claim_and_the_second_look(cluster: Cluster) -> None:
+    """The newest claim is of a job of this checkpoint, but the one before it is not."""
+    cluster.start("/one", "a", is_new=True)
+    cluster.checked("/one", "b")
+    cluster.claims += ["x", "b"]
+    with pytest.raises(StaleCheckpoint, match="/one is behind: job x on h"):
+        cluster.start("/one", "c")
+
+
+def test_a_standby_empties_its_checkpoint_when_another_claims_first(cluster: Cluster) -> None:
+    """It goes on with an empty checkpoint behind its claim, and so does the next start on it."""
+    cluster.start("/one", "a", is_new=True)
+    cluster.files["/one"]["offsets"] = {}
+    assert not cluster.start("/one", "b", standby=True).is_new
+    assert cluster.start("/one", "c", "x", standby=True).is_new
+    assert cluster.files["/one"] == {FILE: {"jobs": ["c"]}}
+    assert not cluster.start("/one", "d", standby=True).is_new
+    cluster.claims.append("y")
+    assert cluster.checked("/one", "e", standby=True).is_new
+    assert cluster.files["/one"] == {FILE: {"jobs": ["e"]}}
+
+
+def test_claims_as_kafka_has_them() -> None:
+    """The newest claim alone, or all behind an epoch; what is no claim is left out."""
+    with mock_kafka() as address:
+        clients = client_settings(address)
+        assert job_ids.read_claims(clients, P) == (-1, {})
+        assert job_ids.read_claims(clients, P, 5) == (-1, {})
+        producer = Producer(clients.producer())
+        for job in ("a", "b", "c"):
+            record = encode(CoordinatorClaim(job=job, host="h", version="1"))
+            producer.produce("muster.coordinator", record.value, record.key, 0)
+        assert producer.flush(10) == 0
+        assert _read(clients) == {2: "c"}
+        assert _read(clients, -1) == {0: "a", 1: "b", 2: "c"}
+        assert _read(clients, 0) == {1: "b", 2: "c"}
+        assert _read(clients, 9) == {2: "c"}
+        producer.produce("muster.coordinator", b"rubbish", b"key", 0)
+        assert producer.flush(10) == 0
+        newest, read = job_ids.read_claims(clients, P, 1)
+        assert (newest, [*read]) == (3, [2])
+        assert job_ids.read_claims(clients, P) == (3, {})
+
+
+def _read(clients: ClientSettings, after: int | None = None) -> dict[int, str]:
+    newest, read = job_ids.read_claims(clients, P, after)
+    assert newest == 2
+    return {epoch: claim.job for epoch, claim in read.items()}

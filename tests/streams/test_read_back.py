@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,8 @@ from muster.protocol.records import GroupGone
 from muster.protocol.split_records import parts
 from muster.streams import recovery
 from muster.streams.checkpoint import unverified
-from muster.streams.recovery import first_wanted, without_others
+from muster.streams.errors import KafkaUnreachable
+from muster.streams.recovery import Recovered, first_wanted, without_others
 from muster.streams.signs_of_life import Signs
 
 TOPIC = "muster.groups"
@@ -116,6 +118,14 @@ def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
         ("muster", "other", 3),
     ]
     assert second == first + 1
+
+
+def test_ticks_that_kafka_did_not_take_are_counted() -> None:
+    """A tick that is given up counts as not acknowledged, although none waits any more."""
+    clients = client_settings("127.0.0.1:1", kafka={"kafka.message.timeout.ms": "50"})
+    groups = tuple(("muster", replace(orders(), group=GroupId(name))) for name in ("a", "b"))
+    with pytest.raises(KafkaUnreachable, match=r"2 ticks were not acknowledged: .*timed out"):
+        recovery.wake_all(clients, Recovered(groups, {}, {}), {"muster": 1})
 
 
 def test_offsets_of_another_cluster_do_not_count() -> None:

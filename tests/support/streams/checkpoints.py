@@ -29,6 +29,12 @@ class MemoryCheckpoint(Checkpoint):
         files: Files = self.__dict__["_files"]
         return files.get(name, {})
 
+    def emptied(self) -> MemoryCheckpoint:
+        """The checkpoint after all its files were deleted."""
+        files: Files = self.__dict__["_files"]
+        files.clear()
+        return MemoryCheckpoint(files, self.folder, is_new=True)
+
     def write(self, name: str, value: Mapping[str, object]) -> None:
         """Replace a file."""
         self.__dict__["_files"][name] = dict(value)
