@@ -21,9 +21,11 @@ from typing import Self, TypeAlias
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from muster.discovery import load
+from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -95,8 +97,9 @@ class Observer(Loop):
     ) -> None:
         super().__init__("muster-observer")
         self._clients = clients
+        self._admin = LastingAdmin(clients.librdkafka(), KAFKA)
         self._places = [
-            TopicPartition(topic, partition)
+            (topic, partition)
             for topic, count in sorted(partitions.items())
             for partition in range(count)
         ]
@@ -112,12 +115,12 @@ class Observer(Loop):
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
         self._all: Ends | None = None
+        self._refusal: KafkaException | None = None
         self.rows_behind = 0
 
     def __enter__(self) -> Self:
-        self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
         try:
-            self._ends = _PATIENCE(self._asked)  # records behind these ends are counted
+            self._ends = _PATIENCE(self._all_asked)  # records behind these ends are counted
         except KafkaException as error:
             raise KafkaUnreachable(f"Kafka did not return the end offsets: {error}") from error
         return super().__enter__()
@@ -132,7 +135,7 @@ class Observer(Loop):
             logger=KAFKA,
         )
         try:
-            consumer.assign([self._start(place) for place in self._places if self._wanted(place)])
+            consumer.assign([self._start(*place) for place in self._places if _is_read(place[0])])
             look_s = time.monotonic()
             while not self._closing.is_set():
                 try:
@@ -149,14 +152,10 @@ class Observer(Loop):
         finally:
             consumer.close()
 
-    def _wanted(self, place: TopicPartition) -> bool:
-        kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
-        return any(place.topic.endswith(f".{kind}") for kind in kinds)
-
-    def _start(self, place: TopicPartition) -> TopicPartition:
-        end = self._ends.get((place.topic, place.partition), 0)
-        from_start = place.topic.endswith(f".{TopicKind.GROUPS}")
-        return TopicPartition(place.topic, place.partition, 0 if from_start else end)
+    def _start(self, topic: str, partition: int) -> TopicPartition:
+        from_start = topic.endswith(f".{TopicKind.GROUPS}")
+        offset = 0 if from_start else self._ends.get((topic, partition), 0)
+        return TopicPartition(topic, partition, offset)
 
     # ---- records
 
@@ -227,9 +226,13 @@ class Observer(Loop):
     # ---- offsets
 
     def _look(self) -> None:
-        """Ask for the end offsets; update record counts, the backlog and the health."""
+        """Ask for the end offsets; update record counts, the backlog and the health.
+
+        A partition that does not answer has the end that it had. Only if none answers, Kafka counts
+        as silent: a restart does not help then.
+        """
         try:
-            ends = self._asked()
+            ends = {**self._ends, **self._asked()}
         except KafkaException:
             self._health.silent(time.monotonic())
             return
@@ -270,13 +273,34 @@ class Observer(Loop):
         return self._all
 
     def _asked(self) -> Ends:
+        """The end offsets of the partitions that answer.
+
+        Raises:
+            KafkaException: none answers.
+        """
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
-        wanted = dict.fromkeys(self._places, newest)
-        futures = self._admin.list_offsets(wanted, request_timeout=ASK_TIMEOUT_S)
-        return {
-            (place.topic, place.partition): future.result().offset
-            for place, future in futures.items()
-        }
+        ends, self._refusal = load.answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        if self._refusal is not None:
+            self._admin.replace()  # refused for an old epoch, it would be refused for minutes
+            if not ends:
+                raise self._refusal
+        return ends
+
+    def _all_asked(self) -> Ends:
+        """The end offsets of all partitions.
+
+        Raises:
+            KafkaException: one does not answer.
+        """
+        ends = self._asked()
+        if self._refusal is not None:
+            raise self._refusal
+        return ends
+
+
+def _is_read(topic: str) -> bool:
+    kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
+    return any(topic.endswith(f".{kind}") for kind in kinds)
 
 
 def _since_ms(message: Message) -> int | None:

@@ -1,8 +1,12 @@
-"""The observer: how it starts, and how it counts dead letters."""
+"""The observer: how it starts, what it counts, and whom it asks after an election."""
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from confluent_kafka import KafkaError, KafkaException
+from support.kafka.fake_admin import FakeCluster, fake_cluster
 from support.streams.consumed import Consumed
 
 from muster.kafka.settings import client_settings
@@ -69,3 +73,82 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         assert (observer.asked, observer._ends) == (3, {("muster.groups", 0): 7})
         assert observer.alive
     assert not observer.alive
+
+
+ENDS = {("muster.membership", 0): 10, ("muster.membership", 1): 20, ("muster.groups", 0): 5}
+
+
+class Stuck:
+    """An observer of a fake cluster, and the health of a query that has read up to `ENDS`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stall_s: float = 60) -> None:
+        self.cluster: FakeCluster = fake_cluster(monkeypatch, ENDS)
+        self.health = Health(stall_s, lambda: True)
+        self.metrics = Metrics()
+        self.observer = Observer(
+            client_settings("127.0.0.1:1"),
+            {"muster.membership": 2, "muster.groups": 1},
+            ["muster"],
+            metrics=self.metrics,
+            fold=GroupStats(self.metrics, {"muster": 1}, 10),
+            health=self.health,
+            read=lambda: {"muster.membership": {0: 10, 1: 20}},
+            on_late=lambda *_: None,
+        )
+        self.observer._ends = self.observer._all_asked()
+        self.health.running(time.monotonic() - 1_000)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the health has not heard that Kafka is silent, a moment ago."""
+        return self.health.well(time.monotonic()).fine
+
+
+def test_a_partition_that_does_not_answer_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other partitions count, and the time counts as a stall: Kafka is not silent."""
+    job = Stuck(monkeypatch)
+    job.cluster.leaderless.add(("muster.membership", 0))
+    job.cluster.ends |= {("muster.membership", 1): 23, ("muster.groups", 0): 7}
+    job.observer._look()
+    assert job.observer.rows_behind == 3
+    labels = {"prefix": "muster", "kind": "groups"}
+    (family,) = job.metrics.records.collect()
+    [written] = [
+        each.value
+        for each in family.samples
+        if each.labels.items() >= labels.items() and each.name.endswith("_total")
+    ]
+    assert written == 2
+    assert not job.is_well
+    job.cluster.ends["muster.membership", 0] = 14
+    job.cluster.leaderless.clear()
+    job.observer._look()
+    assert job.observer.rows_behind == 7
+
+
+def test_a_new_leader_is_asked_by_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an election of every partition one look finds Kafka silent, and the next one does not.
+
+    librdkafka's admin client would send the old epoch, and be refused, for 15 minutes.
+    """
+    job = Stuck(monkeypatch)
+    job.cluster.elect(*ENDS)
+    job.cluster.ends["muster.membership", 0] = 14
+    job.observer._look()
+    assert job.observer.rows_behind == 0
+    assert job.is_well
+    job.health.running(time.monotonic() - 1_000)
+    job.observer._look()
+    assert job.observer.rows_behind == 4
+    assert not job.is_well
+    assert job.cluster.clients == 2
+    job.observer._look()
+    assert job.cluster.clients == 2
+
+
+def test_every_partition_answers_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start does not go on without the end of a partition: its records would count twice."""
+    job = Stuck(monkeypatch)
+    job.cluster.leaderless.add(("muster.membership", 0))
+    with pytest.raises(KafkaException):
+        job.observer._all_asked()
