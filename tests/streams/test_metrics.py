@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from muster.streams.observability import http
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.http import Port
 from muster.streams.observability.metrics import Metrics
@@ -297,3 +298,14 @@ def test_the_port_shows_what_health_says() -> None:
         assert status == 200
         assert 'muster_coordinator_epoch{prefix="muster"} 5.0' in text
         assert "muster_ready 1.0" in text
+
+
+def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and sends nothing, or half a request, keeps no thread for ever."""
+    monkeypatch.setattr(http, "SILENT_S", 0.1)
+    with Port(Metrics(), health(), "127.0.0.1", 0) as port:
+        for sent in (b"", b"GET /metr", b"GET /healthz HTTP/1.1\r\n"):
+            with socket.create_connection(("127.0.0.1", port.number), timeout=30) as client:
+                client.sendall(sent)
+                assert client.recv(1) == b""
+        assert get(port, "/healthz") == (200, "starting\n")
