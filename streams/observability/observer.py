@@ -78,6 +78,9 @@ class Observer(Loop):
         read: offsets up to which the query has read; None = not known yet.
         on_late: called with prefix, group and the older coordinator's mark, when an older
             coordinator has overwritten this job's record of a group.
+        same_topics: whether the input topics are those that the query began with; called when one
+            of them ends before what was read of it. It ends the job if they are others, and may
+            raise `KafkaUnreachable`.
 
     Attributes:
         rows_behind: rows on the input topics that the query had not read at the last look.
@@ -94,6 +97,7 @@ class Observer(Loop):
         health: Health,
         read: Callable[[], Mapping[str, Mapping[int, int]] | None],
         on_late: Callable[[str, GroupId, Mark], None],
+        same_topics: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("muster-observer")
         self._clients = clients
@@ -109,6 +113,8 @@ class Observer(Loop):
         self._health = health
         self._read = read
         self._on_late = on_late
+        self._same_topics = same_topics
+        self._short: set[tuple[str, int]] = set()
         for prefix in self._prefixes:
             for reason in REASONS:  # from 0: an alert sees no growth in a series that begins at 1
                 metrics.rejected.labels(prefix, reason)
@@ -236,6 +242,7 @@ class Observer(Loop):
         except KafkaException:
             self._health.silent(time.monotonic())
             return
+        self._check_topics(ends)
         for prefix in self._prefixes:
             for kind in OUTPUTS:
                 topic = topic_name(kind, prefix)
@@ -247,7 +254,7 @@ class Observer(Loop):
             waiting = (
                 max(end - read.get(place, 0), 0)
                 for place, end in ends.items()
-                if place[0].rpartition(".")[2] in INPUTS
+                if _is_input(place[0])
             )
             self.rows_behind = sum(waiting)
             self._metrics.behind.set(self.rows_behind)
@@ -255,19 +262,42 @@ class Observer(Loop):
                 self._health.waiting(self.rows_behind, sum(read.values()))
         self._ends = ends
 
+    def _check_topics(self, ends: Ends) -> None:
+        """Doubt the input topics when one ends before what was there or was read.
+
+        A topic that was deleted and created again does so, and the query waits in vain until the
+        old offset is reached. So does one whose new leader lacks records.
+        """
+        read = self._flat_read() or {}
+        short = {
+            place
+            for place, end in ends.items()
+            if _is_input(place[0]) and end < max(self._ends.get(place, 0), read.get(place, 0))
+        }
+        if short - self._short:
+            try:
+                if self._same_topics():
+                    where = sorted({topic for topic, _ in short})
+                    _log.error("records were lost: topics end before what was read", topics=where)
+            except KafkaUnreachable:
+                return  # asked again at the next look
+        self._short = short
+
+    def _flat_read(self) -> Ends | None:
+        read = self._read()
+        if read is None:
+            return None
+        return {(t, p): offset for t, offsets in read.items() for p, offset in offsets.items()}
+
     def _query_read(self) -> Ends | None:
         """How far the query has read, by its own reports.
 
         Without a report: the end offsets that were known when the query first counted as ready.
         None = it is not ready yet.
         """
-        offsets_read = self._read()
+        offsets_read = self._flat_read()
         if offsets_read is not None:
-            return {
-                (t, p): offset
-                for t, offsets in offsets_read.items()
-                for p, offset in offsets.items()
-            }
+            return offsets_read
         if self._all is None and self._health.ready().fine:
             self._all = dict(self._ends)
         return self._all
@@ -296,6 +326,10 @@ class Observer(Loop):
         if self._refusal is not None:
             raise self._refusal
         return ends
+
+
+def _is_input(topic: str) -> bool:
+    return topic.rpartition(".")[2] in INPUTS
 
 
 def _is_read(topic: str) -> bool:

@@ -13,6 +13,7 @@ from muster.kafka.settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import Rejected
+from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
@@ -94,9 +95,18 @@ class Stuck:
             health=self.health,
             read=lambda: {"muster.membership": {0: 10, 1: 20}},
             on_late=lambda *_: None,
+            same_topics=self._same_topics,
         )
+        self.doubts = 0
+        self.kafka_away = False
         self.observer._ends = self.observer._all_asked()
         self.health.running(time.monotonic() - 1_000)
+
+    def _same_topics(self) -> bool:
+        self.doubts += 1
+        if self.kafka_away:
+            raise KafkaUnreachable("no answer")
+        return True
 
     @property
     def is_well(self) -> bool:
@@ -152,3 +162,28 @@ def test_every_partition_answers_at_the_start(monkeypatch: pytest.MonkeyPatch) -
     job.cluster.leaderless.add(("muster.membership", 0))
     with pytest.raises(KafkaException):
         job.observer._all_asked()
+
+
+def test_an_input_topic_that_ends_too_early_is_doubted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked until Kafka answers whether the topics were made anew, and then no more."""
+    job = Stuck(monkeypatch)
+    job.observer._look()
+    job.cluster.ends["muster.groups", 0] = 1  # no input
+    job.observer._look()
+    assert job.doubts == 0
+    job.cluster.ends["muster.membership", 1] = 19
+    job.kafka_away = True
+    for _ in range(2):
+        job.observer._look()
+    assert job.doubts == 2
+    assert "records were lost" not in capsys.readouterr().out
+    job.kafka_away = False
+    for _ in range(3):
+        job.observer._look()
+    assert job.doubts == 3
+    assert capsys.readouterr().out.count("records were lost") == 1
+    job.cluster.ends["muster.membership", 0] = 0
+    job.observer._look()
+    assert job.doubts == 4
