@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self, TypeAlias
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -120,6 +120,8 @@ class Observer(Loop):
                 metrics.rejected.labels(prefix, reason)
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
+        self._old: dict[tuple[str, int], int] = {}
+        self._held: dict[tuple[str, GroupId], GroupSnapshot] = {}
         self._all: Ends | None = None
         self._refusal: KafkaException | None = None
         self.rows_behind = 0
@@ -129,6 +131,11 @@ class Observer(Loop):
             self._ends = _PATIENCE(self._all_asked)  # records behind these ends are counted
         except KafkaException as error:
             raise KafkaUnreachable(f"Kafka did not return the end offsets: {error}") from error
+        self._old = {
+            place: end
+            for place, end in self._ends.items()
+            if end > 0 and place[0].endswith(f".{TopicKind.GROUPS}")
+        }
         return super().__enter__()
 
     # ---- the thread
@@ -136,7 +143,11 @@ class Observer(Loop):
     def _run(self) -> None:
         consumer = Consumer(
             self._clients.librdkafka(
-                {"group.id": f"{self._prefixes[0]}.observer", "enable.auto.commit": False}
+                {
+                    "group.id": f"{self._prefixes[0]}.observer",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                }
             ),
             logger=KAFKA,
         )
@@ -150,8 +161,11 @@ class Observer(Loop):
                     self._closing.wait(POLL_S)
                     messages = []
                 for message in messages:
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         self._take(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        self._reach((str(message.topic()), message.partition() or 0))
                 if time.monotonic() - look_s >= LOOK_S:
                     self._look()
                     look_s = time.monotonic()
@@ -165,7 +179,19 @@ class Observer(Loop):
 
     # ---- records
 
+    def _reach(self, place: tuple[str, int]) -> None:
+        """Note that a partition was read to its end.
+
+        Once all records from before the start are read, tell which groups are quarantined.
+        """
+        if self._old.pop(place, None) is None or self._old:
+            return
+        for (prefix, _), record in self._held.items():
+            _tell_quarantine(prefix, record)
+        self._held.clear()
+
     def _take(self, message: Message) -> None:
+        """Take in a record. News are logged, what was there before the start is not."""
         prefix, _, kind = str(message.topic()).rpartition(".")
         key, value = message.key() or b"", message.value()
         if kind == TopicKind.ASSIGNMENTS:
@@ -177,35 +203,42 @@ class Observer(Loop):
         except DecodeError:
             self._metrics.unreadable.labels(prefix).inc()
             return
+        place = (str(message.topic()), message.partition() or 0)
+        is_new = (message.offset() or 0) >= self._old.get(place, 0)
         if isinstance(record, GroupSnapshot):
-            if self._fold.is_late(prefix, record):
-                self._overrule(prefix, record)
-                return
-            if record.state is GroupState.DEAD:
-                cause = record.cause
-                _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
-            if record.quarantine is not None:
-                _log.error(
-                    "group quarantined",
-                    prefix=prefix,
-                    group=str(record.group),
-                    story=record.quarantine.story,
-                    release=f"muster groups release --group {record.group}",
-                )
-            at_ms = message.timestamp()[1]
-            news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
-            if news is not None:
-                _tell(news)
+            self._take_snapshot(prefix, record, message, is_new=is_new)
         elif isinstance(record, GroupGone):
             self._fold.gone(prefix, record.group)
-            _log.info("group forgotten", prefix=prefix, group=str(record.group))
+            self._held.pop((prefix, record.group), None)
+            if is_new:
+                _log.info("group forgotten", prefix=prefix, group=str(record.group))
         elif isinstance(record, Rejected):
             reason = record.reason if record.reason in REASONS else "other"
             self._metrics.rejected.labels(prefix, reason).inc()
             if reason == DeadLetter.GROUP_FAILED and record.message != PARKED:
-                place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
+                at = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
                 last_line = "".join(record.message.strip().splitlines()[-1:])
-                _log.error("group failed", prefix=prefix, dead_letter=place, story=last_line)
+                _log.error("group failed", prefix=prefix, dead_letter=at, story=last_line)
+
+    def _take_snapshot(
+        self, prefix: str, record: GroupSnapshot, message: Message, *, is_new: bool
+    ) -> None:
+        if self._fold.is_late(prefix, record):
+            self._overrule(prefix, record)
+            return
+        if record.state is GroupState.DEAD and is_new:
+            cause = record.cause
+            _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
+        self._held.pop((prefix, record.group), None)
+        if record.quarantine is not None:
+            if is_new:
+                _tell_quarantine(prefix, record)
+            else:
+                self._held[prefix, record.group] = record
+        at_ms = message.timestamp()[1]
+        news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
+        if news is not None:
+            _tell(news)
 
     def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
         """Have a group published again, because an older coordinator wrote its newest record.
@@ -340,6 +373,17 @@ def _is_read(topic: str) -> bool:
 def _since_ms(message: Message) -> int | None:
     value = dict(message.headers() or ()).get(SINCE)
     return int(value) if isinstance(value, bytes) and value.isdigit() else None
+
+
+def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:
+    assert record.quarantine is not None
+    _log.error(
+        "group quarantined",
+        prefix=prefix,
+        group=str(record.group),
+        story=record.quarantine.story,
+        release=f"muster groups release --group {record.group}",
+    )
 
 
 def _tell(news: Generation) -> None:

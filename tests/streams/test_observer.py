@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 from support.kafka.fake_admin import FakeCluster, fake_cluster
+from support.state.snapshots import orders
 from support.streams.consumed import Consumed
 
 from muster.kafka.settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
-from muster.protocol.records import Rejected
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState, Quarantine, Rejected
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
@@ -164,9 +168,7 @@ def test_every_partition_answers_at_the_start(monkeypatch: pytest.MonkeyPatch) -
         job.observer._all_asked()
 
 
-def test_an_input_topic_that_ends_too_early_is_doubted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_input_topic_that_ends_too_early_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked until Kafka answers whether the topics were made anew, and then no more."""
     job = Stuck(monkeypatch)
     job.observer._look()
@@ -175,15 +177,47 @@ def test_an_input_topic_that_ends_too_early_is_doubted(
     assert job.doubts == 0
     job.cluster.ends["muster.membership", 1] = 19
     job.kafka_away = True
-    for _ in range(2):
-        job.observer._look()
-    assert job.doubts == 2
-    assert "records were lost" not in capsys.readouterr().out
+    with capture_logs() as said:
+        for _ in range(2):
+            job.observer._look()
+    assert (job.doubts, said) == (2, [])
     job.kafka_away = False
-    for _ in range(3):
-        job.observer._look()
+    with capture_logs() as said:
+        for _ in range(3):
+            job.observer._look()
     assert job.doubts == 3
-    assert capsys.readouterr().out.count("records were lost") == 1
+    assert [each["topics"] for each in said] == [["muster.membership"]]
     job.cluster.ends["muster.membership", 0] = 0
     job.observer._look()
     assert job.doubts == 4
+
+
+def test_what_was_there_before_the_start_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only new records are logged, and the groups that are quarantined when all old ones are read.
+
+    A group that was quarantined, and is not any more, is not told.
+    """
+    aside = replace(orders(), quarantine=Quarantine(5, "SIGABRT"))
+    free = replace(aside, group=GroupId("free"))
+    gone = replace(orders(), state=GroupState.DEAD)
+    monkeypatch.setattr(Observer, "_run", lambda self: self._closing.wait())
+    job = Stuck(monkeypatch)
+    with job.observer as observer:
+
+        def logged(*records: GroupSnapshot, at: int) -> list[tuple[str, str]]:
+            with capture_logs() as said:
+                for record in records:
+                    observer._take(Consumed("muster.groups", record, offset=at))  # type: ignore[arg-type]
+            return [(each["event"], each["group"]) for each in said]
+
+        def told_at_the_end() -> list[tuple[str, str]]:
+            with capture_logs() as said:
+                observer._reach(("muster.groups", 0))
+            return [(each["event"], each["group"]) for each in said]
+
+        assert logged(gone, aside, orders(), aside, at=3) == []
+        assert logged(free, replace(free, quarantine=None), at=4) == []
+        assert told_at_the_end() == [("group quarantined", "orders")]
+        assert logged(aside, at=5) == [("group quarantined", "orders")]
+        assert logged(gone, at=6) == [("group deleted", "orders")]
+        assert told_at_the_end() == []
