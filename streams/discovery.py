@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from muster.discovery import load, topics
 from muster.discovery.found_tasks import GRACE_MS, Look, Memory, find
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed
 from muster.discovery.topics import Topic
+from muster.errors import Unreachable
 from muster.kafka.cluster import QUIET
+from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
@@ -117,7 +118,7 @@ class Discovery(Loop):
         }
         consumer = Consumer(self._clients.librdkafka(settings), logger=KAFKA)
         producer = Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
-        admin = AdminClient(self._clients.librdkafka(QUIET))
+        admin = LastingAdmin(self._clients.librdkafka(QUIET), KAFKA)
         try:
             behind = self._assign(consumer)
             while not self._closing.is_set():
@@ -194,7 +195,7 @@ class Discovery(Loop):
 
     # ------------------------------------------------------------------ Kafka's topics
 
-    def _look(self, admin: AdminClient, producer: Producer) -> None:
+    def _look(self, admin: LastingAdmin, producer: Producer) -> None:
         """Look at all topics that groups declare, and write what is new."""
         live = {
             key: group
@@ -209,6 +210,7 @@ class Discovery(Loop):
         try:
             known_topics = self._topics(admin, sources)
         except (KafkaException, TimeoutError) as error:
+            admin.replace()
             self._complain(f"Kafka does not describe the topics: {error}")
             return
         now_ms = time.time_ns() // 1_000_000
@@ -218,7 +220,7 @@ class Discovery(Loop):
         if measure:
             self._measured_ms = now_ms
 
-    def _topics(self, admin: AdminClient, sources: set[Source]) -> dict[str, Topic]:
+    def _topics(self, admin: LastingAdmin, sources: set[Source]) -> dict[str, Topic]:
         """Every topic that some source may mean, by name."""
         wanted = {name for source in sources for name in source.topics}
         if any(source.pattern for source in sources):
@@ -226,10 +228,10 @@ class Discovery(Loop):
             own = tuple(f"{prefix}." for prefix in self._prefixes)
             wanted |= {
                 name
-                for name in topics.names(admin)
+                for name in topics.names(admin.client)
                 if not name.startswith(own) and any(each.matches(name) for each in patterns)
             }
-        return topics.topics(admin, wanted)
+        return topics.topics(admin.client, wanted)
 
     def _one(
         self,
@@ -237,7 +239,7 @@ class Discovery(Loop):
         name: GroupId,
         group: _Group,
         known_topics: Mapping[str, Topic],
-        kafka: tuple[AdminClient, Producer],
+        kafka: tuple[LastingAdmin, Producer],
         now_ms: int,
         measure: bool,
     ) -> None:
@@ -268,7 +270,7 @@ class Discovery(Loop):
 
     def _loads(
         self,
-        admin: AdminClient,
+        admin: LastingAdmin,
         name: GroupId,
         group: _Group,
         source: Source,
@@ -279,8 +281,10 @@ class Discovery(Loop):
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
-            values = load.by_measure(self._clients, admin, kind, places, name, now_ms)
+            values = load.by_measure(self._clients, admin.client, kind, places, name, now_ms)
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
+            if isinstance(error, (KafkaException, Unreachable, TimeoutError)):
+                admin.replace()  # refused for an old epoch, it would be refused for minutes
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
         if kind is Measure.LAG:

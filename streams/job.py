@@ -3,7 +3,8 @@
 1. Check the topics, start Spark, check the checkpoint. A standby then rehearses, and waits until
    the coordinator has ended or is silent. Write a claim for every prefix.
 2. No checkpoint: read the groups back and load them in a first, short run of the query.
-3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1) or its failure (1).
+3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1), topics that were created
+   again (1) or its failure (1).
 
 A stop is immediate: it cuts off the running batch. The next start replays that batch with the same
 rows, and so with the same result.
@@ -131,7 +132,7 @@ def _run(config: JobConfig) -> int:
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
-        topic_ids.check(checkpoint, config.clients, topics)
+        ids = topic_ids.check(checkpoint, config.clients, topics)
         if config.standby:
             takeover.stand_by(spark, config, job, signs, vigil, seen, partitions, stop)
             if stop.is_set():
@@ -139,14 +140,15 @@ def _run(config: JobConfig) -> int:
                 return DONE
             log.info("takes over", why=vigil.why())
             checkpoint = takeover.claimable(checkpoint, config, job)
-            topic_ids.check(checkpoint, config.clients, topics)
+            ids = topic_ids.check(checkpoint, config.clients, topics)
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        clock = seen.claims(epochs, partitions, watch, keys)
+        kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
+        clock = seen.claims(epochs, partitions, watch, keys, kept.same)
         vigil.end()
         processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
         last_run.begins(checkpoint)
@@ -161,10 +163,19 @@ def _run(config: JobConfig) -> int:
             stop.grace_s = stopping.RUN_GRACE_S
             query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)
-        if watch.story is not None and not stop.is_signalled:
-            raise Superseded(watch.story)
+        _raise_cause(stop, kept, watch)
         log.info("stopped")
         return DONE
+
+
+def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claim.Watch) -> None:
+    """Raise what has stopped the job, unless a signal has."""
+    if stop.is_signalled:
+        return
+    if kept.fault is not None:
+        raise kept.fault
+    if watch.story is not None:
+        raise Superseded(watch.story)
 
 
 def _processor(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 import structlog
@@ -73,6 +73,7 @@ class Seen:
         partitions: Mapping[str, int],
         watch: claim.Watch,
         keys: KeyFile | None,
+        same_topics: Callable[[], bool],
     ) -> Clock:
         """Start the clock and the observer of a coordinator; the query waits for neither."""
         config, metrics, stack = self._config, self._metrics, self._stack
@@ -109,6 +110,7 @@ class Seen:
             health=self.health,
             read=lambda: self.progress.read,
             on_late=clock.wake,
+            same_topics=same_topics,
         )
         stack.enter_context(observer)
         looking.append(observer)

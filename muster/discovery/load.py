@@ -9,12 +9,19 @@ times the average size of a record in the partition's log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import wait
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from muster.errors import Unreachable
 from muster.kafka.access_check import Refused
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
@@ -70,24 +77,40 @@ def committed(admin: AdminClient, group: str) -> dict[Place, int]:
 
 
 def offsets(admin: AdminClient, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
-    """An offset of each partition; those that have no leader now are left out.
+    """An offset of each partition; those that do not answer are left out.
 
     Raises:
         KafkaException: no answer to any of them.
     """
-    asked = {TopicPartition(*place): spec for place in places}
-    if not asked:
-        return {}
-    offset_of: dict[Place, int] = {}
-    failure: Exception | None = None
-    for part, answer in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
-        try:
-            offset_of[part.topic, part.partition] = answer.result(TIMEOUT_S + 1).offset
-        except Exception as error:  # KafkaException, or the future's own
-            failure = error
+    offset_of, failure = answered(admin, places, spec)
     if failure is not None and not offset_of:
         raise failure
     return offset_of
+
+
+def answered(
+    admin: AdminClient, places: Iterable[Place], spec: OffsetSpec, timeout_s: float = TIMEOUT_S
+) -> tuple[dict[Place, int], KafkaException | None]:
+    """An offset of each partition that answers, and the failure of one that does not.
+
+    A partition does not answer while it has no leader, or if the client knows an older epoch of its
+    leader (`muster.kafka.lasting_admin`).
+    """
+    asked = {TopicPartition(*place): spec for place in places}
+    if not asked:
+        return {}, None
+    offset_of: dict[Place, int] = {}
+    failure: KafkaException | None = None
+    answers = admin.list_offsets(asked, request_timeout=timeout_s)
+    wait(answers.values(), timeout_s + 1)
+    for part, answer in answers.items():
+        try:
+            if not answer.done():
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            offset_of[part.topic, part.partition] = answer.result().offset
+        except KafkaException as error:
+            failure = error
+    return offset_of, failure
 
 
 def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
@@ -124,7 +147,7 @@ def measured(
     commits: Mapping[Place, int] | None = None,
     log_sizes: Mapping[Place, int] | None = None,
 ) -> dict[Place, Load]:
-    """The load of partitions; those without a leader are left out.
+    """The load of partitions; those that do not answer each question are left out.
 
     Args:
         admin: of the cluster.
@@ -139,14 +162,16 @@ def measured(
     wanted = list(places)
     ends = offsets(admin, wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
     begins = offsets(admin, wanted, OffsetSpec.for_timestamp(now_ms - SPAN_MS))
-    firsts = {} if log_sizes is None else offsets(admin, wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    firsts = ends if log_sizes is None else offsets(admin, wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     loads: dict[Place, Load] = {}
     for place, end in ends.items():
-        begin = begins.get(place, -1)
+        if place not in begins or place not in firsts:
+            continue
+        begin = begins[place]  # -1: nothing was written since
         records_s = (end - begin) / (SPAN_MS / 1000) if begin >= 0 else 0.0
         bytes_s: float | None = None
         if log_sizes is not None and place in log_sizes:
-            records_in_log = end - firsts.get(place, 0)
+            records_in_log = end - firsts[place]
             bytes_s = records_s * log_sizes[place] / records_in_log if records_in_log > 0 else 0.0
         lag = None
         if commits is not None and place in commits:
@@ -163,7 +188,10 @@ def by_measure(
     group: str,
     now_ms: int,
 ) -> dict[Place, float]:
-    """The load of partitions by one measure; 0 where it is not known.
+    """The load of partitions by one measure, of all of them; a lag without a commit is 0.
+
+    A partition that is left out would seem to carry nothing, and its task would get the weight of
+    an idle one.
 
     Args:
         clients: how to reach Kafka.
@@ -174,11 +202,19 @@ def by_measure(
         now_ms: the present time, epoch milliseconds.
 
     Raises:
-        KafkaException, Unreachable: no answer.
+        KafkaException, Unreachable: no answer, or not for every partition.
         Refused: the login may not describe the cluster, which bytes need.
     """
     wanted = list(places)
     commits = committed(admin, group) if measure is Measure.LAG else None
     log_sizes = sizes(clients, wanted) if measure is Measure.BYTES else None
     loads = measured(admin, wanted, now_ms, commits=commits, log_sizes=log_sizes)
+    missing = [
+        place
+        for place in wanted
+        if place not in loads or (log_sizes is not None and place not in log_sizes)
+    ]
+    if missing:
+        (topic, number), count = missing[0], len(missing)
+        raise Unreachable(f"{count} of {len(wanted)} partitions do not answer, as {topic}-{number}")
     return {place: float(each.by(measure) or 0) for place, each in loads.items()}

@@ -5,12 +5,15 @@ another cluster, or were deleted and created again under their old names, a quer
 from the checkpoint skips every record until the old offsets are reached, and looks healthy. The ids
 that Kafka gives to topics when they are created tell such topics apart.
 
+They are compared at each start (`check`), and by `Kept` while the job runs.
+
 A checkpoint without the file (from before the file existed) is accepted and gets one. Brokers older
 than 2.8 have no topic ids: then nothing is compared.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -27,8 +30,12 @@ NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id that a broker without topic ids gives."""
 
 
-def check(checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]) -> None:
+def check(
+    checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]
+) -> Mapping[str, str]:
     """Check that the checkpoint belongs to these topics; write their ids if it has none yet.
+
+    Returns the ids of its topics.
 
     Args:
         checkpoint: the job's checkpoint; a new one belongs to no topics.
@@ -41,16 +48,52 @@ def check(checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]
     """
     now = ids(clients, topics)
     then: Mapping[str, str] = {} if checkpoint.is_new else _known(checkpoint)
-    other = differing(then, now)
-    if other:
-        raise OtherTopics(
-            f"the checkpoint {checkpoint.folder} is of other topics: {', '.join(other)} were "
-            "created again since, or are another cluster's. Give --checkpoint a new folder; the "
-            "groups are read back from Kafka. (If the same records are at the same offsets there, "
-            f"as in a restored backup, remove {checkpoint.folder}/{FILE} instead)"
-        )
+    fault = _fault(checkpoint.folder, then, now)
+    if fault is not None:
+        raise fault
     if {**then, **now} != then:
         checkpoint.write(FILE, {**then, **now})
+    return {**then, **now}
+
+
+class Kept:
+    """The topics of a job that runs: ends the job when they are others than its checkpoint's.
+
+    Args:
+        folder: of the checkpoint.
+        clients: how to reach Kafka.
+        then: the result of `check`.
+        stop: set when the topics are others; `fault` says which.
+    """
+
+    def __init__(
+        self, folder: str, clients: ClientSettings, then: Mapping[str, str], stop: threading.Event
+    ) -> None:
+        self.fault: OtherTopics | None = None
+        self._folder, self._clients, self._then, self._stop = folder, clients, then, stop
+
+    def same(self) -> bool:
+        """Whether the topics are the checkpoint's; if not, the job ends.
+
+        Raises:
+            KafkaUnreachable: Kafka did not return the topics' ids.
+        """
+        self.fault = _fault(self._folder, self._then, ids(self._clients, self._then))
+        if self.fault is not None:
+            self._stop.set()
+        return self.fault is None
+
+
+def _fault(folder: str, then: Mapping[str, str], now: Mapping[str, str]) -> OtherTopics | None:
+    other = differing(then, now)
+    if not other:
+        return None
+    return OtherTopics(
+        f"the checkpoint {folder} is of other topics: {', '.join(other)} were "
+        "created again since, or are another cluster's. Give --checkpoint a new folder; the "
+        "groups are read back from Kafka. (If the same records are at the same offsets there, "
+        f"as in a restored backup, remove {folder}/{FILE} instead)"
+    )
 
 
 def _known(checkpoint: Checkpoint) -> dict[str, str]:

@@ -25,6 +25,9 @@ from muster.streams.observability.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 
+SILENT_S = 10.0
+"""A connection on which nothing moves for this long is closed, so that none keeps a thread."""
+
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -56,6 +59,8 @@ class Port(Loop):
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = SILENT_S
+
             def do_GET(self) -> None:
                 status, kind, body = owner._answer(self.path)
                 self.send_response(status)

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self, TypeAlias
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from muster.discovery import load
+from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -76,6 +78,9 @@ class Observer(Loop):
         read: offsets up to which the query has read; None = not known yet.
         on_late: called with prefix, group and the older coordinator's mark, when an older
             coordinator has overwritten this job's record of a group.
+        same_topics: whether the input topics are those that the query began with; called when one
+            of them ends before what was read of it. It ends the job if they are others, and may
+            raise `KafkaUnreachable`.
 
     Attributes:
         rows_behind: rows on the input topics that the query had not read at the last look.
@@ -92,11 +97,13 @@ class Observer(Loop):
         health: Health,
         read: Callable[[], Mapping[str, Mapping[int, int]] | None],
         on_late: Callable[[str, GroupId, Mark], None],
+        same_topics: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("muster-observer")
         self._clients = clients
+        self._admin = LastingAdmin(clients.librdkafka(), KAFKA)
         self._places = [
-            TopicPartition(topic, partition)
+            (topic, partition)
             for topic, count in sorted(partitions.items())
             for partition in range(count)
         ]
@@ -106,20 +113,29 @@ class Observer(Loop):
         self._health = health
         self._read = read
         self._on_late = on_late
+        self._same_topics = same_topics
+        self._short: set[tuple[str, int]] = set()
         for prefix in self._prefixes:
             for reason in REASONS:  # from 0: an alert sees no growth in a series that begins at 1
                 metrics.rejected.labels(prefix, reason)
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
+        self._old: dict[tuple[str, int], int] = {}
+        self._held: dict[tuple[str, GroupId], GroupSnapshot] = {}
         self._all: Ends | None = None
+        self._refusal: KafkaException | None = None
         self.rows_behind = 0
 
     def __enter__(self) -> Self:
-        self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
         try:
-            self._ends = _PATIENCE(self._asked)  # records behind these ends are counted
+            self._ends = _PATIENCE(self._all_asked)  # records behind these ends are counted
         except KafkaException as error:
             raise KafkaUnreachable(f"Kafka did not return the end offsets: {error}") from error
+        self._old = {
+            place: end
+            for place, end in self._ends.items()
+            if end > 0 and place[0].endswith(f".{TopicKind.GROUPS}")
+        }
         return super().__enter__()
 
     # ---- the thread
@@ -127,12 +143,16 @@ class Observer(Loop):
     def _run(self) -> None:
         consumer = Consumer(
             self._clients.librdkafka(
-                {"group.id": f"{self._prefixes[0]}.observer", "enable.auto.commit": False}
+                {
+                    "group.id": f"{self._prefixes[0]}.observer",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                }
             ),
             logger=KAFKA,
         )
         try:
-            consumer.assign([self._start(place) for place in self._places if self._wanted(place)])
+            consumer.assign([self._start(*place) for place in self._places if _is_read(place[0])])
             look_s = time.monotonic()
             while not self._closing.is_set():
                 try:
@@ -141,26 +161,37 @@ class Observer(Loop):
                     self._closing.wait(POLL_S)
                     messages = []
                 for message in messages:
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         self._take(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        self._reach((str(message.topic()), message.partition() or 0))
                 if time.monotonic() - look_s >= LOOK_S:
                     self._look()
                     look_s = time.monotonic()
         finally:
             consumer.close()
 
-    def _wanted(self, place: TopicPartition) -> bool:
-        kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
-        return any(place.topic.endswith(f".{kind}") for kind in kinds)
-
-    def _start(self, place: TopicPartition) -> TopicPartition:
-        end = self._ends.get((place.topic, place.partition), 0)
-        from_start = place.topic.endswith(f".{TopicKind.GROUPS}")
-        return TopicPartition(place.topic, place.partition, 0 if from_start else end)
+    def _start(self, topic: str, partition: int) -> TopicPartition:
+        from_start = topic.endswith(f".{TopicKind.GROUPS}")
+        offset = 0 if from_start else self._ends.get((topic, partition), 0)
+        return TopicPartition(topic, partition, offset)
 
     # ---- records
 
+    def _reach(self, place: tuple[str, int]) -> None:
+        """Note that a partition was read to its end.
+
+        Once all records from before the start are read, tell which groups are quarantined.
+        """
+        if self._old.pop(place, None) is None or self._old:
+            return
+        for (prefix, _), record in self._held.items():
+            _tell_quarantine(prefix, record)
+        self._held.clear()
+
     def _take(self, message: Message) -> None:
+        """Take in a record. News are logged, what was there before the start is not."""
         prefix, _, kind = str(message.topic()).rpartition(".")
         key, value = message.key() or b"", message.value()
         if kind == TopicKind.ASSIGNMENTS:
@@ -172,35 +203,42 @@ class Observer(Loop):
         except DecodeError:
             self._metrics.unreadable.labels(prefix).inc()
             return
+        place = (str(message.topic()), message.partition() or 0)
+        is_new = (message.offset() or 0) >= self._old.get(place, 0)
         if isinstance(record, GroupSnapshot):
-            if self._fold.is_late(prefix, record):
-                self._overrule(prefix, record)
-                return
-            if record.state is GroupState.DEAD:
-                cause = record.cause
-                _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
-            if record.quarantine is not None:
-                _log.error(
-                    "group quarantined",
-                    prefix=prefix,
-                    group=str(record.group),
-                    story=record.quarantine.story,
-                    release=f"muster groups release --group {record.group}",
-                )
-            at_ms = message.timestamp()[1]
-            news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
-            if news is not None:
-                _tell(news)
+            self._take_snapshot(prefix, record, message, is_new=is_new)
         elif isinstance(record, GroupGone):
             self._fold.gone(prefix, record.group)
-            _log.info("group forgotten", prefix=prefix, group=str(record.group))
+            self._held.pop((prefix, record.group), None)
+            if is_new:
+                _log.info("group forgotten", prefix=prefix, group=str(record.group))
         elif isinstance(record, Rejected):
             reason = record.reason if record.reason in REASONS else "other"
             self._metrics.rejected.labels(prefix, reason).inc()
             if reason == DeadLetter.GROUP_FAILED and record.message != PARKED:
-                place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
+                at = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
                 last_line = "".join(record.message.strip().splitlines()[-1:])
-                _log.error("group failed", prefix=prefix, dead_letter=place, story=last_line)
+                _log.error("group failed", prefix=prefix, dead_letter=at, story=last_line)
+
+    def _take_snapshot(
+        self, prefix: str, record: GroupSnapshot, message: Message, *, is_new: bool
+    ) -> None:
+        if self._fold.is_late(prefix, record):
+            self._overrule(prefix, record)
+            return
+        if record.state is GroupState.DEAD and is_new:
+            cause = record.cause
+            _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
+        self._held.pop((prefix, record.group), None)
+        if record.quarantine is not None:
+            if is_new:
+                _tell_quarantine(prefix, record)
+            else:
+                self._held[prefix, record.group] = record
+        at_ms = message.timestamp()[1]
+        news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
+        if news is not None:
+            _tell(news)
 
     def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
         """Have a group published again, because an older coordinator wrote its newest record.
@@ -227,12 +265,17 @@ class Observer(Loop):
     # ---- offsets
 
     def _look(self) -> None:
-        """Ask for the end offsets; update record counts, the backlog and the health."""
+        """Ask for the end offsets; update record counts, the backlog and the health.
+
+        A partition that does not answer has the end that it had. Only if none answers, Kafka counts
+        as silent: a restart does not help then.
+        """
         try:
-            ends = self._asked()
+            ends = {**self._ends, **self._asked()}
         except KafkaException:
             self._health.silent(time.monotonic())
             return
+        self._check_topics(ends)
         for prefix in self._prefixes:
             for kind in OUTPUTS:
                 topic = topic_name(kind, prefix)
@@ -244,7 +287,7 @@ class Observer(Loop):
             waiting = (
                 max(end - read.get(place, 0), 0)
                 for place, end in ends.items()
-                if place[0].rpartition(".")[2] in INPUTS
+                if _is_input(place[0])
             )
             self.rows_behind = sum(waiting)
             self._metrics.behind.set(self.rows_behind)
@@ -252,36 +295,95 @@ class Observer(Loop):
                 self._health.waiting(self.rows_behind, sum(read.values()))
         self._ends = ends
 
+    def _check_topics(self, ends: Ends) -> None:
+        """Doubt the input topics when one ends before what was there or was read.
+
+        A topic that was deleted and created again does so, and the query waits in vain until the
+        old offset is reached. So does one whose new leader lacks records.
+        """
+        read = self._flat_read() or {}
+        short = {
+            place
+            for place, end in ends.items()
+            if _is_input(place[0]) and end < max(self._ends.get(place, 0), read.get(place, 0))
+        }
+        if short - self._short:
+            try:
+                if self._same_topics():
+                    where = sorted({topic for topic, _ in short})
+                    _log.error("records were lost: topics end before what was read", topics=where)
+            except KafkaUnreachable:
+                return  # asked again at the next look
+        self._short = short
+
+    def _flat_read(self) -> Ends | None:
+        read = self._read()
+        if read is None:
+            return None
+        return {(t, p): offset for t, offsets in read.items() for p, offset in offsets.items()}
+
     def _query_read(self) -> Ends | None:
         """How far the query has read, by its own reports.
 
         Without a report: the end offsets that were known when the query first counted as ready.
         None = it is not ready yet.
         """
-        offsets_read = self._read()
+        offsets_read = self._flat_read()
         if offsets_read is not None:
-            return {
-                (t, p): offset
-                for t, offsets in offsets_read.items()
-                for p, offset in offsets.items()
-            }
+            return offsets_read
         if self._all is None and self._health.ready().fine:
             self._all = dict(self._ends)
         return self._all
 
     def _asked(self) -> Ends:
+        """The end offsets of the partitions that answer.
+
+        Raises:
+            KafkaException: none answers.
+        """
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
-        wanted = dict.fromkeys(self._places, newest)
-        futures = self._admin.list_offsets(wanted, request_timeout=ASK_TIMEOUT_S)
-        return {
-            (place.topic, place.partition): future.result().offset
-            for place, future in futures.items()
-        }
+        ends, self._refusal = load.answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        if self._refusal is not None:
+            self._admin.replace()  # refused for an old epoch, it would be refused for minutes
+            if not ends:
+                raise self._refusal
+        return ends
+
+    def _all_asked(self) -> Ends:
+        """The end offsets of all partitions.
+
+        Raises:
+            KafkaException: one does not answer.
+        """
+        ends = self._asked()
+        if self._refusal is not None:
+            raise self._refusal
+        return ends
+
+
+def _is_input(topic: str) -> bool:
+    return topic.rpartition(".")[2] in INPUTS
+
+
+def _is_read(topic: str) -> bool:
+    kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
+    return any(topic.endswith(f".{kind}") for kind in kinds)
 
 
 def _since_ms(message: Message) -> int | None:
     value = dict(message.headers() or ()).get(SINCE)
     return int(value) if isinstance(value, bytes) and value.isdigit() else None
+
+
+def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:
+    assert record.quarantine is not None
+    _log.error(
+        "group quarantined",
+        prefix=prefix,
+        group=str(record.group),
+        story=record.quarantine.story,
+        release=f"muster groups release --group {record.group}",
+    )
 
 
 def _tell(news: Generation) -> None:

@@ -4,6 +4,9 @@ Spark keeps the newest reports of a query, and the main loop fetches them. A lis
 report at once, but PySpark makes hundreds of calls into the JVM for such a report: a fifth of the
 driver's CPU time, for figures that are rarely read.
 
+After ten idle seconds Spark reports that it is idle, under the number of the *next* batch. Such a
+report is of no batch, and the report of the batch with its number is still to come.
+
 A report never stops the query: a field that a Spark version does not report is left out.
 """
 
@@ -43,31 +46,39 @@ class Progress:
         self._metrics = metrics
         self._health = health
         self._seen = -1
+        self._idle = ""
         self.looked_s = time.monotonic()
         self.read: Mapping[str, Mapping[int, int]] | None = None
 
     def look(self, query: StreamingQuery) -> None:
         """Take in the batches that are done since the last look, and whether the query is idle."""
         newest = query.lastProgress
-        if newest is not None and newest.batchId > self._seen:
+        if newest is not None and newest.batchId > self._seen and newest.json != self._idle:
             for report in query.recentProgress:
                 if report.batchId > self._seen:
-                    self._seen = report.batchId
-                    self._take(report.json)
+                    self._take(report.batchId, report.json)
         if is_idle(query.status):
             self._health.caught_up(time.monotonic())
         self.looked_s = time.monotonic()
 
-    def _take(self, text: str) -> None:
-        """Take in the report of one micro-batch."""
-        self._health.moved(time.monotonic())
+    def _take(self, batch: int, text: str) -> None:
+        """Take in a report: of one micro-batch, or that the query is idle."""
         try:
             report = json.loads(text)
-            self._metrics.progress(report, time.time())
+            if "addBatch" in report.get("durationMs", ()):
+                self._seen = batch
+                self._health.moved(time.monotonic())
+                self._metrics.progress(report, time.time())
+            else:
+                self._idle = text  # no batch has moved the query: only `caught_up` may count
+                if not _offsets(report, "endOffset"):
+                    return
             self.read = _offsets(report, "endOffset")
             if self.read == _offsets(report, "latestOffset"):
                 self._health.caught_up(time.monotonic())
         except (ValueError, TypeError, KeyError, AttributeError):
+            if text != self._idle:
+                self._seen = batch
             self.read = None  # unknown offsets do less harm than old ones
             _log.warning("a progress report could not be read", exc_info=True)
 

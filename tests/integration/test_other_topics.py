@@ -63,6 +63,16 @@ def test_topics_made_anew_are_not_those_of_the_checkpoint(topics: Topics, tmp_pa
         assert (job.checkpoint / FILE).exists()
 
 
+def test_topics_made_anew_while_the_job_runs(topics: Topics, tmp_path: Path) -> None:
+    """The job ends as it would not have started: its query would skip what is written now."""
+    with Job(topics, tmp_path) as job:
+        joins(topics, job.start())
+        made_anew(topics)
+        assert job.wait() == 1
+        assert f"is of other topics: {topics.prefix}." in job.tail()
+        assert "Give --checkpoint a new folder" in job.tail()
+
+
 def test_a_checkpoint_without_a_host(topics: Topics, tmp_path: Path) -> None:
     """With ``hdfs:///…``, a URL without a host, the job says what is wrong without a traceback."""
     with Job(topics, tmp_path, checkpoint="hdfs:///muster") as job:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from muster.streams.observability import http
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.http import Port
 from muster.streams.observability.metrics import Metrics
@@ -59,10 +60,17 @@ class Query:
 
     def report(self, details: object) -> None:
         """Add the report of a batch."""
+        self._add(details)
+        self._batches += 1
+
+    def report_idle(self, details: object) -> None:
+        """Add a report that the query is idle; it has the number of the next batch."""
+        self._add(details)
+
+    def _add(self, details: object) -> None:
         text = details if isinstance(details, str) else json.dumps(details)
         done = SimpleNamespace(batchId=self._batches, json=text)
         self.recentProgress = [*self.recentProgress, done][-KEPT:]
-        self._batches += 1
 
 
 def test_a_report_becomes_values() -> None:
@@ -113,6 +121,51 @@ def test_every_batch_between_two_looks_counts() -> None:
             query.report(REPORT)
         progress.look(query)
         assert value(metrics.registry, "muster_batches_total") == rounds * KEPT
+
+
+IDLE_REPORT = {
+    "numInputRows": 0,
+    "durationMs": {"triggerExecution": 2, "latestOffset": 2},
+    "sources": [{"endOffset": ENDS, "latestOffset": ENDS}],
+}
+
+
+def test_a_report_that_the_query_is_idle_is_of_no_batch() -> None:
+    """The batch that has the number of an idle report counts, however often the query is idle."""
+    metrics, query = Metrics(), Query()
+    progress = Progress(metrics, health())
+    rows = REPORT | {"numInputRows": 3}
+    query.report(rows)
+    progress.look(query)
+    for second in (10, 20):
+        query.report_idle(IDLE_REPORT | {"timestamp": second})
+        progress.look(query)
+        progress.look(query)
+    query.report(rows)
+    progress.look(query)
+    assert value(metrics.registry, "muster_rows_total") == 6
+    assert value(metrics.registry, "muster_batches_total") == 2
+
+
+def test_an_idle_report_that_is_the_newest_is_no_progress() -> None:
+    """A query that hangs after a report that it is idle stalls: each report counts once."""
+    probe, query = health(stall_s=60), Query()
+    progress = Progress(Metrics(), probe)
+    probe.running(0)
+    query.report_idle(IDLE_REPORT | {"timestamp": 10})
+    query.report_idle(IDLE_REPORT | {"timestamp": 20})
+    progress.look(query)
+    assert probe.ready().fine
+    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
+    probe.running(0)
+    progress.look(query)
+    assert probe.ready().why.startswith("catching up")
+    assert probe.well(61).why.startswith("stalled")
+    for rows in (2, 2):  # Kafka has rows that the query does not find
+        probe.waiting(rows, 14)
+    query.report_idle(IDLE_REPORT | {"timestamp": 30})
+    progress.look(query)
+    assert probe.well(61).why.startswith("stalled")
 
 
 def test_an_idle_query_has_caught_up() -> None:
@@ -245,3 +298,14 @@ def test_the_port_shows_what_health_says() -> None:
         assert status == 200
         assert 'muster_coordinator_epoch{prefix="muster"} 5.0' in text
         assert "muster_ready 1.0" in text
+
+
+def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that connects and sends nothing, or half a request, keeps no thread for ever."""
+    monkeypatch.setattr(http, "SILENT_S", 0.1)
+    with Port(Metrics(), health(), "127.0.0.1", 0) as port:
+        for sent in (b"", b"GET /metr", b"GET /healthz HTTP/1.1\r\n"):
+            with socket.create_connection(("127.0.0.1", port.number), timeout=30) as client:
+                client.sendall(sent)
+                assert client.recv(1) == b""
+        assert get(port, "/healthz") == (200, "starting\n")

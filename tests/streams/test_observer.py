@@ -1,14 +1,23 @@
-"""The observer: how it starts, and how it counts dead letters."""
+"""The observer: how it starts, what it counts, and whom it asks after an election."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
+import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
+from support.kafka.fake_admin import FakeCluster, fake_cluster
+from support.state.snapshots import orders
 from support.streams.consumed import Consumed
 
 from muster.kafka.settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
-from muster.protocol.records import Rejected
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState, Quarantine, Rejected
+from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
@@ -69,3 +78,146 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         assert (observer.asked, observer._ends) == (3, {("muster.groups", 0): 7})
         assert observer.alive
     assert not observer.alive
+
+
+ENDS = {("muster.membership", 0): 10, ("muster.membership", 1): 20, ("muster.groups", 0): 5}
+
+
+class Stuck:
+    """An observer of a fake cluster, and the health of a query that has read up to `ENDS`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stall_s: float = 60) -> None:
+        self.cluster: FakeCluster = fake_cluster(monkeypatch, ENDS)
+        self.health = Health(stall_s, lambda: True)
+        self.metrics = Metrics()
+        self.observer = Observer(
+            client_settings("127.0.0.1:1"),
+            {"muster.membership": 2, "muster.groups": 1},
+            ["muster"],
+            metrics=self.metrics,
+            fold=GroupStats(self.metrics, {"muster": 1}, 10),
+            health=self.health,
+            read=lambda: {"muster.membership": {0: 10, 1: 20}},
+            on_late=lambda *_: None,
+            same_topics=self._same_topics,
+        )
+        self.doubts = 0
+        self.kafka_away = False
+        self.observer._ends = self.observer._all_asked()
+        self.health.running(time.monotonic() - 1_000)
+
+    def _same_topics(self) -> bool:
+        self.doubts += 1
+        if self.kafka_away:
+            raise KafkaUnreachable("no answer")
+        return True
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the health has not heard that Kafka is silent, a moment ago."""
+        return self.health.well(time.monotonic()).fine
+
+
+def test_a_partition_that_does_not_answer_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other partitions count, and the time counts as a stall: Kafka is not silent."""
+    job = Stuck(monkeypatch)
+    job.cluster.leaderless.add(("muster.membership", 0))
+    job.cluster.ends |= {("muster.membership", 1): 23, ("muster.groups", 0): 7}
+    job.observer._look()
+    assert job.observer.rows_behind == 3
+    labels = {"prefix": "muster", "kind": "groups"}
+    (family,) = job.metrics.records.collect()
+    [written] = [
+        each.value
+        for each in family.samples
+        if each.labels.items() >= labels.items() and each.name.endswith("_total")
+    ]
+    assert written == 2
+    assert not job.is_well
+    job.cluster.ends["muster.membership", 0] = 14
+    job.cluster.leaderless.clear()
+    job.observer._look()
+    assert job.observer.rows_behind == 7
+
+
+def test_a_new_leader_is_asked_by_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an election of every partition one look finds Kafka silent, and the next one does not.
+
+    librdkafka's admin client would send the old epoch, and be refused, for 15 minutes.
+    """
+    job = Stuck(monkeypatch)
+    job.cluster.elect(*ENDS)
+    job.cluster.ends["muster.membership", 0] = 14
+    job.observer._look()
+    assert job.observer.rows_behind == 0
+    assert job.is_well
+    job.health.running(time.monotonic() - 1_000)
+    job.observer._look()
+    assert job.observer.rows_behind == 4
+    assert not job.is_well
+    assert job.cluster.clients == 2
+    job.observer._look()
+    assert job.cluster.clients == 2
+
+
+def test_every_partition_answers_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start does not go on without the end of a partition: its records would count twice."""
+    job = Stuck(monkeypatch)
+    job.cluster.leaderless.add(("muster.membership", 0))
+    with pytest.raises(KafkaException):
+        job.observer._all_asked()
+
+
+def test_an_input_topic_that_ends_too_early_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked until Kafka answers whether the topics were made anew, and then no more."""
+    job = Stuck(monkeypatch)
+    job.observer._look()
+    job.cluster.ends["muster.groups", 0] = 1  # no input
+    job.observer._look()
+    assert job.doubts == 0
+    job.cluster.ends["muster.membership", 1] = 19
+    job.kafka_away = True
+    with capture_logs() as said:
+        for _ in range(2):
+            job.observer._look()
+    assert (job.doubts, said) == (2, [])
+    job.kafka_away = False
+    with capture_logs() as said:
+        for _ in range(3):
+            job.observer._look()
+    assert job.doubts == 3
+    assert [each["topics"] for each in said] == [["muster.membership"]]
+    job.cluster.ends["muster.membership", 0] = 0
+    job.observer._look()
+    assert job.doubts == 4
+
+
+def test_what_was_there_before_the_start_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only new records are logged, and the groups that are quarantined when all old ones are read.
+
+    A group that was quarantined, and is not any more, is not told.
+    """
+    aside = replace(orders(), quarantine=Quarantine(5, "SIGABRT"))
+    free = replace(aside, group=GroupId("free"))
+    gone = replace(orders(), state=GroupState.DEAD)
+    monkeypatch.setattr(Observer, "_run", lambda self: self._closing.wait())
+    job = Stuck(monkeypatch)
+    with job.observer as observer:
+
+        def logged(*records: GroupSnapshot, at: int) -> list[tuple[str, str]]:
+            with capture_logs() as said:
+                for record in records:
+                    observer._take(Consumed("muster.groups", record, offset=at))  # type: ignore[arg-type]
+            return [(each["event"], each["group"]) for each in said]
+
+        def told_at_the_end() -> list[tuple[str, str]]:
+            with capture_logs() as said:
+                observer._reach(("muster.groups", 0))
+            return [(each["event"], each["group"]) for each in said]
+
+        assert logged(gone, aside, orders(), aside, at=3) == []
+        assert logged(free, replace(free, quarantine=None), at=4) == []
+        assert told_at_the_end() == [("group quarantined", "orders")]
+        assert logged(aside, at=5) == [("group quarantined", "orders")]
+        assert logged(gone, at=6) == [("group deleted", "orders")]
+        assert told_at_the_end() == []

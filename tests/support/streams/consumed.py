@@ -46,3 +46,6 @@ class Consumed:
     def timestamp(self) -> tuple[int, int]:
         """The broker's timestamp."""
         return 2, self._at_ms
+
+    def headers(self) -> None:
+        """No headers."""

@@ -1,0 +1,78 @@
+"""Measured loads when a partition does not answer."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import TopicPartition
+from support.kafka.fake_admin import FakeAdmin, FakeCluster, fake_cluster
+
+from muster.discovery import load
+from muster.discovery.load import Measure
+from muster.discovery.topics import Topic
+from muster.errors import Unreachable
+from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.settings import client_settings
+from muster.protocol.ids import GroupId
+from muster.protocol.sources import Source
+from muster.streams.discovery import Discovery, _Group
+
+CLIENTS = client_settings("127.0.0.1:1")
+ENDS = {("orders", 0): 6_000, ("orders", 1): 1_200}
+RATES = {("orders", 0): 10.0, ("orders", 1): 2.0}
+ORDERS = Topic("orders", "id", ((), ()), (None, None))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A topic that two clients write to."""
+    return fake_cluster(monkeypatch, ENDS)
+
+
+def rates(cluster: FakeCluster) -> dict[tuple[str, int], float]:
+    """Records a second, of all partitions."""
+    return load.by_measure(CLIENTS, cluster.connect(), Measure.RECORDS, ENDS, "g", 600_000)
+
+
+def test_a_partition_that_does_not_answer(cluster: FakeCluster) -> None:
+    """Without one partition nothing is measured: its task would weigh as little as an idle one."""
+    assert rates(cluster) == RATES
+    cluster.leaderless.add(("orders", 1))
+    with pytest.raises(Unreachable, match="1 of 2 partitions do not answer, as orders-1"):
+        rates(cluster)
+
+
+def test_a_partition_that_answers_one_question_only(cluster: FakeCluster) -> None:
+    """A partition whose leader goes between two questions is left out: its rate is not 0."""
+
+    class Losing(FakeAdmin):
+        """Its cluster loses a leader after the first question."""
+
+        def list_offsets(self, asked: dict[TopicPartition, object], **kw: object) -> dict:
+            answers = super().list_offsets(asked, **kw)
+            cluster.leaderless.add(("orders", 1))
+            return answers
+
+    loads = load.measured(Losing(cluster, dict.fromkeys(ENDS, 0)), ENDS, 600_000)
+    assert [*loads] == [("orders", 0)]
+
+
+def test_discovery_measures_again_after_an_election(cluster: FakeCluster) -> None:
+    """A refused measurement counts as none, and the next one asks with a new client."""
+    discovery = Discovery(CLIENTS, ["muster"])
+    admin = LastingAdmin({}, logging.getLogger("test"))
+    source = Source(topics=("orders",), measure="records")
+
+    def measured() -> tuple[dict[tuple[str, int], float] | None, list[str]]:
+        faults: list[str] = []
+        own = {"orders": ORDERS}
+        loads = discovery._loads(admin, GroupId("g"), _Group(), source, own, 600_000, faults)
+        return loads, faults
+
+    assert measured() == (RATES, [])
+    cluster.elect(("orders", 1))
+    loads, faults = measured()
+    assert loads is None
+    assert faults == ["records not measured: 1 of 2 partitions do not answer, as orders-1"]
+    assert measured() == (RATES, [])
