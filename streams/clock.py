@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
+from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -41,11 +40,9 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.heartbeat_reader import Listener
-
-_log = structlog.get_logger("muster.streams")
 
 RETRY_MS = 1_000
 """A group that has not answered its tick gets another one after this time."""
@@ -286,6 +283,7 @@ class Clock(Loop):
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
         self._ends: dict[tuple[str, int], int] = {}
         self._held: dict[Sleeper, tuple[Mark | None, int, float]] = {}
+        self._complaints = Complaints()
         self.ticks = 0
 
     @property
@@ -331,7 +329,7 @@ class Clock(Loop):
         )
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
-        producer = Producer(settings, logger=KAFKA)
+        producer = LastingProducer(settings, KAFKA, self._on_fatal)
         listener = Listener(self._clients, self._prefixes, self._heartbeats, producer)
         try:
             self._assign(consumer)
@@ -344,15 +342,23 @@ class Clock(Loop):
                 for sleeper, published in self._schedule.due(self.now_ms(), self._most()):
                     self._wake(producer, listener, sleeper, published)
                 self._release(producer)
-                producer.poll(0)
+                if not producer.serve(0):
+                    self._closing.wait(REPLACED_S)
         finally:
-            producer.purge()
-            producer.flush(1)
+            producer.close()
             consumer.close()
             listener.close()
 
+    def _on_fatal(self, error: KafkaException) -> None:
+        """Log that a producer has failed for good; another one writes the next ticks."""
+        self._complaints.hear("the clock's producer is replaced", str(error.args[0].str()))
+
     def _wake(
-        self, producer: Producer, listener: Listener, sleeper: Sleeper, published: Mark | None
+        self,
+        producer: LastingProducer,
+        listener: Listener,
+        sleeper: Sleeper,
+        published: Mark | None,
     ) -> None:
         """Tick a group, or hold the tick until the heartbeats before it have been read."""
         place = self._heartbeats.place(sleeper)
@@ -368,7 +374,7 @@ class Clock(Loop):
             self._held[sleeper] = published, until_ms, time.monotonic() + HOLD_S
             listener.mark(sleeper.prefix, place)
 
-    def _release(self, producer: Producer) -> None:
+    def _release(self, producer: LastingProducer) -> None:
         """Write the ticks whose heartbeats have been read, and those that have waited too long."""
         now_s, now_ms = time.monotonic(), self.now_ms()
         for sleeper, (published, until_ms, late_s) in [*self._held.items()]:
@@ -467,13 +473,13 @@ class Clock(Loop):
         at_ms = message.timestamp()[1]
         return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
-    def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
+    def _tick(self, producer: LastingProducer, sleeper: Sleeper, published: Mark | None) -> None:
         cover = None if sleeper.group == canary.GROUP else self._heartbeats.cover(sleeper)
         covers = [None] if cover is None else in_parts(cover)
         ticks = (Tick(group=sleeper.group, published=published, cover=part) for part in covers)
         self._write(producer, sleeper, ticks)
 
-    def _write(self, producer: Producer, sleeper: Sleeper, ticks: Iterable[Tick]) -> None:
+    def _write(self, producer: LastingProducer, sleeper: Sleeper, ticks: Iterable[Tick]) -> None:
         """Write ticks of a group, each when Kafka has acknowledged the one before.
 
         Only the last one vouches for time, so none before it may be missing.
@@ -483,19 +489,19 @@ class Clock(Loop):
         try:
             encoded = signed(self._keys, codec.encode(tick), tick, topic)
         except EncodeError as error:
-            _log.warning("no tick", group=sleeper.group, why=str(error))
+            fault = type(error).__name__  # the text names the group, and there may be many
+            self._complaints.hear("no tick", str(error), fault, group=sleeper.group)
             self._done(sleeper, tick, written=False)
             return  # the schedule tries again
         try:
-            producer.produce(
-                topic,
-                key=encoded.key,
-                value=encoded.value,
-                headers=list(encoded.headers),
-                on_delivery=partial(self._delivered, _wall_ms(), sleeper, producer, tick, later),
-            )
+            delivered = partial(self._delivered, _wall_ms(), sleeper, producer, tick, later)
+            producer.produce(topic, encoded, delivered)
         except BufferError:
             # The broker is down and the queue is full; the schedule tries again.
+            self._done(sleeper, tick, written=False)
+        except KafkaException as error:
+            # No right to write, no topic, or the producer is about to be replaced.
+            self._complaints.refused("no tick", topic, error.args[0])
             self._done(sleeper, tick, written=False)
 
     def _done(self, sleeper: Sleeper, tick: Tick, *, written: bool) -> None:
@@ -510,7 +516,7 @@ class Clock(Loop):
         self,
         sent_ms: int,
         sleeper: Sleeper,
-        producer: Producer,
+        producer: LastingProducer,
         tick: Tick,
         later: Sequence[Tick],
         error: KafkaError | None,
@@ -521,6 +527,8 @@ class Clock(Loop):
         else:
             self._done(sleeper, tick, written=error is None)
         if error is not None:
+            topic = topic_name(TopicKind.MEMBERSHIP, sleeper.prefix)
+            self._complaints.refused("no tick", topic, error)
             return
         self.ticks += 1
         if self._on_tick is not None:

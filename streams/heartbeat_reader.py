@@ -14,11 +14,11 @@ from confluent_kafka import (
     Consumer,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
 from muster.kafka import access_check
+from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -63,7 +63,7 @@ class Listener:
         clients: ClientSettings,
         prefixes: Sequence[str],
         heartbeats: Heartbeats,
-        producer: Producer,
+        producer: LastingProducer,
     ) -> None:
         self._topics = {topic_name(TopicKind.HEARTBEATS, prefix): prefix for prefix in prefixes}
         self._heartbeats = heartbeats
@@ -197,7 +197,7 @@ class Listener:
             return
         self._marked[topic, partition] = now_s
         try:
-            self._producer.produce(topic, key=_MARKER.key, value=_MARKER.value, partition=partition)
+            self._producer.produce(topic, _MARKER, partition=partition)
         except (BufferError, KafkaException):
             return  # the tick that waits for it is written without it
 

@@ -11,6 +11,7 @@ from support.streams.consumed import Consumed
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
+from muster.protocol.codec import Encoded
 from muster.protocol.events import Mark, Origin, Tick
 from muster.protocol.expected_heartbeats import Agreement, Beat, checksum, needless_until_ms
 from muster.protocol.ids import GroupId
@@ -193,10 +194,10 @@ class Log:
         self.waiting: list[tuple[Tick, object]] = []
         self.marked: list[tuple[str, int]] = []
 
-    def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery, **_: object) -> None:
+    def produce(self, topic: str, record: Encoded, on_delivery: object) -> None:
         """Take a record."""
         origin = Origin(topic, 0, 0, 0)
-        tick = codec.decode(TopicKind.MEMBERSHIP, key, value, origin)
+        tick = codec.decode(TopicKind.MEMBERSHIP, record.key, record.value, origin)
         assert isinstance(tick, Tick)
         self.waiting.append((tick, on_delivery))
 

@@ -7,7 +7,7 @@ from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Heartbeat, Mark, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.streams import heartbeat_covers
-from muster.streams.clock import COMPANY_SHARE, Schedule
+from muster.streams.clock import EARLY_SHARE, Schedule
 from muster.streams.heartbeat_covers import STRANGE_MS, STRANGERS_MAX, Heartbeats, Row, Sleeper
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
@@ -139,7 +139,7 @@ def test_other_records_only_move_the_time() -> None:
 def test_ticks_of_quiet_groups_go_together() -> None:
     """When one is due, others that may be early go with it; those that may not, do not."""
     schedule, wait_ms = Schedule(), 12_000
-    slack = wait_ms // COMPANY_SHARE
+    slack = wait_ms // EARLY_SHARE
     groups = [Sleeper("muster", GroupId(f"g{n}")) for n in range(4)]
     for number, sleeper in enumerate(groups):
         at_ms = wait_ms + number * slack // 2
