@@ -27,6 +27,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from muster.boottime import boottime_ms
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
@@ -87,12 +88,19 @@ the covers of a group that wants each tick soon and whose members write nothing 
 
 @dataclass(slots=True)
 class _Alarm:
+    """When a group wants to be woken, and when it is next.
+
+    Attributes:
+        by_clock: `wanted_ms` is a time of this clock, not one that the group has published.
+    """
+
     wanted_ms: int
     at_ms: int
     published: Mark | None = None
     retry_ms: int = RETRY_MS
     apart: bool = False
     wait_ms: int = 0
+    by_clock: bool = False
     agreement: Agreement | None = None
 
 
@@ -138,6 +146,7 @@ class Schedule:
         *,
         apart: bool = False,
         now_ms: int = 0,
+        by_clock: bool = False,
         agreement: Agreement | None = None,
     ) -> None:
         """Note when a group wants to be woken.
@@ -148,6 +157,7 @@ class Schedule:
             published: the mark of its wake-up.
             apart: whether its members heartbeat apart.
             now_ms: the time at which the wake-up was read; used with `apart`.
+            by_clock: whether `at_ms` is this clock's time, not one that the group has published.
             agreement: the heartbeats with which the group needs no tick.
         """
         if at_ms is None:
@@ -157,7 +167,11 @@ class Schedule:
         self._forget_replaced()
         wait_ms = max(at_ms - now_ms, 0)
         self._alarms[sleeper] = _Alarm(
-            at_ms, at_ms, published, apart=apart, wait_ms=wait_ms, agreement=agreement
+            *(at_ms, at_ms, published),
+            apart=apart,
+            wait_ms=wait_ms,
+            by_clock=by_clock,
+            agreement=agreement,
         )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
@@ -178,6 +192,23 @@ class Schedule:
                 if sleeper in self._alarms and self._alarms[sleeper].at_ms == at_ms
             ]
             heapq.heapify(self._early)
+
+    def set_back(self, by_ms: int) -> None:
+        """Note that the time was ahead by so much when the alarms were set.
+
+        What a group has published stays as it is. Retries, and what this clock has wanted itself,
+        come earlier by as much.
+        """
+        for alarm in self._alarms.values():
+            if alarm.by_clock:
+                alarm.wanted_ms -= by_ms
+                alarm.at_ms -= by_ms
+            elif alarm.at_ms > alarm.wanted_ms:
+                alarm.at_ms = max(alarm.at_ms - by_ms, alarm.wanted_ms)
+        for allowance in self._allowed.values():
+            allowance.since_ms -= by_ms
+        self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
+        heapq.heapify(self._queue)
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due, each with the mark of its wake-up.
@@ -276,7 +307,8 @@ class Clock(Loop):
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
         self._keys = keys
-        self._ahead_ms = 0
+        self._ahead_ms = self._noted_ahead_ms = 0
+        self._set_back_ms = 0
         self._heartbeats = Heartbeats()
         self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
@@ -309,8 +341,8 @@ class Clock(Loop):
             self.wake(prefix, canary.GROUP, mark)
 
     def now_ms(self) -> int:
-        """The broker's time in epoch milliseconds, estimated from acknowledged ticks."""
-        return _wall_ms() - self._ahead_ms
+        """The broker's time in epoch milliseconds, estimated from records that it has stamped."""
+        return _steady_ms() - self._ahead_ms
 
     def overdue_s(self) -> float:
         """How late the wake-up is that waits longest for an answer, in seconds; 0 = none is."""
@@ -336,10 +368,11 @@ class Clock(Loop):
             while not self._closing.is_set():
                 self._read(consumer)
                 listener.read(self._schedule)
+                self._not_before(listener.newest_ms)
                 while not self._wanted.empty():
                     sleeper, mark = self._wanted.get()
-                    self._schedule.note(sleeper, self.now_ms(), mark)
-                for sleeper, published in self._schedule.due(self.now_ms(), self._most()):
+                    self._schedule.note(sleeper, self.now_ms(), mark, by_clock=True)
+                for sleeper, published in self._due():
                     self._wake(producer, listener, sleeper, published)
                 self._release(producer)
                 if not producer.serve(0):
@@ -348,6 +381,26 @@ class Clock(Loop):
             producer.close()
             consumer.close()
             listener.close()
+
+    def _not_before(self, stamped_ms: int) -> None:
+        """Note a broker time that has passed: the estimate cannot be earlier."""
+        self._ahead_ms = min(self._ahead_ms, _steady_ms() - stamped_ms)
+
+    def _due(self) -> list[tuple[Sleeper, Mark | None]]:
+        """The groups that are due now.
+
+        If this clock has learned that it was ahead, alarms that it set by its own time come earlier
+        first: a group would otherwise get no tick for as long as the clock was ahead.
+        """
+        steady_ms = _steady_ms()
+        self._noted_ahead_ms = min(self._noted_ahead_ms, self._ahead_ms)
+        by_ms = self._ahead_ms - self._noted_ahead_ms
+        # Brokers whose clocks differ move the estimate to and fro: not each move is worth a look
+        # at all groups.
+        if by_ms >= RETRY_MS and abs(steady_ms - self._set_back_ms) >= RETRY_MS:
+            self._schedule.set_back(by_ms)
+            self._noted_ahead_ms, self._set_back_ms = self._ahead_ms, steady_ms
+        return self._schedule.due(self.now_ms(), self._most())
 
     def _on_fatal(self, error: KafkaException) -> None:
         """Log that a producer has failed for good; another one writes the next ticks."""
@@ -494,7 +547,7 @@ class Clock(Loop):
             self._done(sleeper, tick, written=False)
             return  # the schedule tries again
         try:
-            delivered = partial(self._delivered, _wall_ms(), sleeper, producer, tick, later)
+            delivered = partial(self._delivered, _steady_ms(), sleeper, producer, tick, later)
             producer.produce(topic, encoded, delivered)
         except BufferError:
             # The broker is down and the queue is full; the schedule tries again.
@@ -538,9 +591,14 @@ class Clock(Loop):
             self._canary.sent(sleeper.prefix, stamped_ms)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             # The broker stamped the tick after it was sent and before the acknowledgement came.
-            lowest, highest = sent_ms - stamped_ms, _wall_ms() - stamped_ms
+            lowest, highest = sent_ms - stamped_ms, _steady_ms() - stamped_ms
             self._ahead_ms = min(max(self._ahead_ms, lowest), highest)
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+_BOOT_MS = time.time_ns() // 1_000_000 - boottime_ms()
+"""When this machine booted, by its wall clock, which is asked only once: it may jump later."""
+
+
+def _steady_ms() -> int:
+    """Epoch milliseconds by a clock that never jumps; the wall clock's error at the start stays."""
+    return _BOOT_MS + boottime_ms()

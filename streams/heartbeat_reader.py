@@ -56,6 +56,9 @@ class Listener:
         prefixes: topic prefixes whose heartbeats are read.
         heartbeats: takes in what is read.
         producer: writes the markers.
+
+    Attributes:
+        newest_ms: the latest broker time that the last `read` has read; 0 = it read nothing.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Listener:
         self._topics = {topic_name(TopicKind.HEARTBEATS, prefix): prefix for prefix in prefixes}
         self._heartbeats = heartbeats
         self._producer = producer
+        self.newest_ms = 0
         self._counts: dict[str, int] = {}
         self._next: dict[tuple[str, int], int] = {}
         self._marked: dict[tuple[str, int], float] = {}
@@ -86,6 +90,7 @@ class Listener:
         Args:
             known: the groups that have a wake-up.
         """
+        self.newest_ms = 0
         if self._consumer is None:
             return
         self._look(self._consumer)
@@ -122,6 +127,7 @@ class Listener:
             self._heartbeats.skip(self._topics[topic], partition)
         self._next[place] = offset + 1
         self._marked.pop(place, None)
+        self.newest_ms = max(self.newest_ms, at_ms)
         return Row(partition, message.key(), message.value(), at_ms)
 
     def _has_lost(self, place: tuple[str, int]) -> bool:
