@@ -61,8 +61,6 @@ without a limit the ticks of one group could slow the job down for all groups.""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
 backlog longer, and a tick has no effect before it is read."""
-
-
 STALE_MAX = 4
 """An alarm that is replaced stays queued until its time, which a group may have set weeks ahead.
 The queue is made anew when it has this many entries for each group (and `STALE_MIN` more)."""
@@ -307,8 +305,7 @@ class Clock(Loop):
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
         self._keys = keys
-        self._ahead_ms = self._noted_ahead_ms = 0
-        self._set_back_ms = 0
+        self._ahead_ms = self._noted_ahead_ms = self._set_back_ms = 0
         self._heartbeats = Heartbeats()
         self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
@@ -395,8 +392,7 @@ class Clock(Loop):
         steady_ms = _steady_ms()
         self._noted_ahead_ms = min(self._noted_ahead_ms, self._ahead_ms)
         by_ms = self._ahead_ms - self._noted_ahead_ms
-        # Brokers whose clocks differ move the estimate to and fro: not each move is worth a look
-        # at all groups.
+        # Brokers whose clocks differ move the estimate to and fro; each look costs all groups.
         if by_ms >= RETRY_MS and abs(steady_ms - self._set_back_ms) >= RETRY_MS:
             self._schedule.set_back(by_ms)
             self._noted_ahead_ms, self._set_back_ms = self._ahead_ms, steady_ms
