@@ -1,9 +1,25 @@
-"""A background thread that runs while a ``with`` block does."""
+"""A background thread that runs while a ``with`` block does, and how it logs what fails."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Self
+
+import structlog
+from confluent_kafka import KafkaError
+
+_log = structlog.get_logger("muster.streams")
+
+AGAIN_S = 60.0
+"""A fault that goes on is logged again after so long."""
+FAULTS_MAX = 100
+"""Number of distinct faults that are remembered."""
+_LOGGED_ELSEWHERE = {
+    # No broker answered in time: the Kafka client logs that.
+    *(KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT),
+    KafkaError._FATAL,  # the producer is replaced, and that is logged
+}
 
 
 class Loop:
@@ -15,12 +31,23 @@ class Loop:
 
     def __init__(self, name: str) -> None:
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_logged, name=name, daemon=True)
+
+    @property
+    def name(self) -> str:
+        """Name of the thread."""
+        return self._thread.name
 
     @property
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()
+
+    def _run_logged(self) -> None:
+        try:
+            self._run()
+        except Exception:
+            _log.exception("a thread has died", thread=self._thread.name)
 
     def _run(self) -> None:
         """Work until `_closing` is set."""
@@ -33,3 +60,35 @@ class Loop:
     def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._thread.join()
+
+
+class Complaints:
+    """Logs what fails again and again: each fault at once, then at most once a minute."""
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def hear(self, what: str, why: str, fault: str | None = None, **where: object) -> None:
+        """Log a fault with the number of times that it came since its last line.
+
+        Args:
+            what: what was not done.
+            why: the reason.
+            fault: with `what`, it tells faults apart; None = `why`.
+            where: more fields of the line.
+        """
+        now_s = time.monotonic()
+        key = what, why if fault is None else fault
+        logged_s, times = self._heard.get(key, (float("-inf"), 0))
+        if now_s < logged_s + AGAIN_S:
+            self._heard[key] = logged_s, times + 1
+            return
+        if len(self._heard) >= FAULTS_MAX:
+            self._heard.clear()
+        self._heard[key] = now_s, 0
+        _log.warning(what, why=why, times=times + 1, **where)
+
+    def refused(self, what: str, topic: str, error: KafkaError) -> None:
+        """Log that a record was not written, unless another line says why."""
+        if error.code() not in _LOGGED_ELSEWHERE:
+            self.hear(what, str(error.str()), f"{topic} {error.code()}", topic=topic)

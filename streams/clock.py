@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 
+from muster.boottime import boottime_ms
+from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -41,11 +41,9 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.heartbeat_reader import Listener
-
-_log = structlog.get_logger("muster.streams")
 
 RETRY_MS = 1_000
 """A group that has not answered its tick gets another one after this time."""
@@ -63,8 +61,6 @@ without a limit the ticks of one group could slow the job down for all groups.""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
 backlog longer, and a tick has no effect before it is read."""
-
-
 STALE_MAX = 4
 """An alarm that is replaced stays queued until its time, which a group may have set weeks ahead.
 The queue is made anew when it has this many entries for each group (and `STALE_MIN` more)."""
@@ -90,12 +86,19 @@ the covers of a group that wants each tick soon and whose members write nothing 
 
 @dataclass(slots=True)
 class _Alarm:
+    """When a group wants to be woken, and when it is next.
+
+    Attributes:
+        by_clock: `wanted_ms` is a time of this clock, not one that the group has published.
+    """
+
     wanted_ms: int
     at_ms: int
     published: Mark | None = None
     retry_ms: int = RETRY_MS
     apart: bool = False
     wait_ms: int = 0
+    by_clock: bool = False
     agreement: Agreement | None = None
 
 
@@ -141,6 +144,7 @@ class Schedule:
         *,
         apart: bool = False,
         now_ms: int = 0,
+        by_clock: bool = False,
         agreement: Agreement | None = None,
     ) -> None:
         """Note when a group wants to be woken.
@@ -151,6 +155,7 @@ class Schedule:
             published: the mark of its wake-up.
             apart: whether its members heartbeat apart.
             now_ms: the time at which the wake-up was read; used with `apart`.
+            by_clock: whether `at_ms` is this clock's time, not one that the group has published.
             agreement: the heartbeats with which the group needs no tick.
         """
         if at_ms is None:
@@ -160,7 +165,11 @@ class Schedule:
         self._forget_replaced()
         wait_ms = max(at_ms - now_ms, 0)
         self._alarms[sleeper] = _Alarm(
-            at_ms, at_ms, published, apart=apart, wait_ms=wait_ms, agreement=agreement
+            *(at_ms, at_ms, published),
+            apart=apart,
+            wait_ms=wait_ms,
+            by_clock=by_clock,
+            agreement=agreement,
         )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
@@ -181,6 +190,23 @@ class Schedule:
                 if sleeper in self._alarms and self._alarms[sleeper].at_ms == at_ms
             ]
             heapq.heapify(self._early)
+
+    def set_back(self, by_ms: int) -> None:
+        """Note that the time was ahead by so much when the alarms were set.
+
+        What a group has published stays as it is. Retries, and what this clock has wanted itself,
+        come earlier by as much.
+        """
+        for alarm in self._alarms.values():
+            if alarm.by_clock:
+                alarm.wanted_ms -= by_ms
+                alarm.at_ms -= by_ms
+            elif alarm.at_ms > alarm.wanted_ms:
+                alarm.at_ms = max(alarm.at_ms - by_ms, alarm.wanted_ms)
+        for allowance in self._allowed.values():
+            allowance.since_ms -= by_ms
+        self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
+        heapq.heapify(self._queue)
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due, each with the mark of its wake-up.
@@ -279,13 +305,14 @@ class Clock(Loop):
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
         self._keys = keys
-        self._ahead_ms = 0
+        self._ahead_ms = self._noted_ahead_ms = self._set_back_ms = 0
         self._heartbeats = Heartbeats()
         self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
         self._ends: dict[tuple[str, int], int] = {}
         self._held: dict[Sleeper, tuple[Mark | None, int, float]] = {}
+        self._complaints = Complaints()
         self.ticks = 0
 
     @property
@@ -311,8 +338,8 @@ class Clock(Loop):
             self.wake(prefix, canary.GROUP, mark)
 
     def now_ms(self) -> int:
-        """The broker's time in epoch milliseconds, estimated from acknowledged ticks."""
-        return _wall_ms() - self._ahead_ms
+        """The broker's time in epoch milliseconds, estimated from records that it has stamped."""
+        return _steady_ms() - self._ahead_ms
 
     def overdue_s(self) -> float:
         """How late the wake-up is that waits longest for an answer, in seconds; 0 = none is."""
@@ -331,28 +358,56 @@ class Clock(Loop):
         )
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
-        producer = Producer(settings, logger=KAFKA)
+        producer = LastingProducer(settings, KAFKA, self._on_fatal)
         listener = Listener(self._clients, self._prefixes, self._heartbeats, producer)
         try:
             self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer)
                 listener.read(self._schedule)
+                self._not_before(listener.newest_ms)
                 while not self._wanted.empty():
                     sleeper, mark = self._wanted.get()
-                    self._schedule.note(sleeper, self.now_ms(), mark)
-                for sleeper, published in self._schedule.due(self.now_ms(), self._most()):
+                    self._schedule.note(sleeper, self.now_ms(), mark, by_clock=True)
+                for sleeper, published in self._due():
                     self._wake(producer, listener, sleeper, published)
                 self._release(producer)
-                producer.poll(0)
+                if not producer.serve(0):
+                    self._closing.wait(REPLACED_S)
         finally:
-            producer.purge()
-            producer.flush(1)
+            producer.close()
             consumer.close()
             listener.close()
 
+    def _not_before(self, stamped_ms: int) -> None:
+        """Note a broker time that has passed: the estimate cannot be earlier."""
+        self._ahead_ms = min(self._ahead_ms, _steady_ms() - stamped_ms)
+
+    def _due(self) -> list[tuple[Sleeper, Mark | None]]:
+        """The groups that are due now.
+
+        If this clock has learned that it was ahead, alarms that it set by its own time come earlier
+        first: a group would otherwise get no tick for as long as the clock was ahead.
+        """
+        steady_ms = _steady_ms()
+        self._noted_ahead_ms = min(self._noted_ahead_ms, self._ahead_ms)
+        by_ms = self._ahead_ms - self._noted_ahead_ms
+        # Brokers whose clocks differ move the estimate to and fro; each look costs all groups.
+        if by_ms >= RETRY_MS and abs(steady_ms - self._set_back_ms) >= RETRY_MS:
+            self._schedule.set_back(by_ms)
+            self._noted_ahead_ms, self._set_back_ms = self._ahead_ms, steady_ms
+        return self._schedule.due(self.now_ms(), self._most())
+
+    def _on_fatal(self, error: KafkaException) -> None:
+        """Log that a producer has failed for good; another one writes the next ticks."""
+        self._complaints.hear("the clock's producer is replaced", str(error.args[0].str()))
+
     def _wake(
-        self, producer: Producer, listener: Listener, sleeper: Sleeper, published: Mark | None
+        self,
+        producer: LastingProducer,
+        listener: Listener,
+        sleeper: Sleeper,
+        published: Mark | None,
     ) -> None:
         """Tick a group, or hold the tick until the heartbeats before it have been read."""
         place = self._heartbeats.place(sleeper)
@@ -368,7 +423,7 @@ class Clock(Loop):
             self._held[sleeper] = published, until_ms, time.monotonic() + HOLD_S
             listener.mark(sleeper.prefix, place)
 
-    def _release(self, producer: Producer) -> None:
+    def _release(self, producer: LastingProducer) -> None:
         """Write the ticks whose heartbeats have been read, and those that have waited too long."""
         now_s, now_ms = time.monotonic(), self.now_ms()
         for sleeper, (published, until_ms, late_s) in [*self._held.items()]:
@@ -467,13 +522,13 @@ class Clock(Loop):
         at_ms = message.timestamp()[1]
         return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
-    def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
+    def _tick(self, producer: LastingProducer, sleeper: Sleeper, published: Mark | None) -> None:
         cover = None if sleeper.group == canary.GROUP else self._heartbeats.cover(sleeper)
         covers = [None] if cover is None else in_parts(cover)
         ticks = (Tick(group=sleeper.group, published=published, cover=part) for part in covers)
         self._write(producer, sleeper, ticks)
 
-    def _write(self, producer: Producer, sleeper: Sleeper, ticks: Iterable[Tick]) -> None:
+    def _write(self, producer: LastingProducer, sleeper: Sleeper, ticks: Iterable[Tick]) -> None:
         """Write ticks of a group, each when Kafka has acknowledged the one before.
 
         Only the last one vouches for time, so none before it may be missing.
@@ -483,19 +538,19 @@ class Clock(Loop):
         try:
             encoded = signed(self._keys, codec.encode(tick), tick, topic)
         except EncodeError as error:
-            _log.warning("no tick", group=sleeper.group, why=str(error))
+            fault = type(error).__name__  # the text names the group, and there may be many
+            self._complaints.hear("no tick", str(error), fault, group=sleeper.group)
             self._done(sleeper, tick, written=False)
             return  # the schedule tries again
         try:
-            producer.produce(
-                topic,
-                key=encoded.key,
-                value=encoded.value,
-                headers=list(encoded.headers),
-                on_delivery=partial(self._delivered, _wall_ms(), sleeper, producer, tick, later),
-            )
+            delivered = partial(self._delivered, _steady_ms(), sleeper, producer, tick, later)
+            producer.produce(topic, encoded, delivered)
         except BufferError:
             # The broker is down and the queue is full; the schedule tries again.
+            self._done(sleeper, tick, written=False)
+        except KafkaException as error:
+            # No right to write, no topic, or the producer is about to be replaced.
+            self._complaints.refused("no tick", topic, error.args[0])
             self._done(sleeper, tick, written=False)
 
     def _done(self, sleeper: Sleeper, tick: Tick, *, written: bool) -> None:
@@ -510,7 +565,7 @@ class Clock(Loop):
         self,
         sent_ms: int,
         sleeper: Sleeper,
-        producer: Producer,
+        producer: LastingProducer,
         tick: Tick,
         later: Sequence[Tick],
         error: KafkaError | None,
@@ -521,6 +576,8 @@ class Clock(Loop):
         else:
             self._done(sleeper, tick, written=error is None)
         if error is not None:
+            topic = topic_name(TopicKind.MEMBERSHIP, sleeper.prefix)
+            self._complaints.refused("no tick", topic, error)
             return
         self.ticks += 1
         if self._on_tick is not None:
@@ -530,9 +587,14 @@ class Clock(Loop):
             self._canary.sent(sleeper.prefix, stamped_ms)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             # The broker stamped the tick after it was sent and before the acknowledgement came.
-            lowest, highest = sent_ms - stamped_ms, _wall_ms() - stamped_ms
+            lowest, highest = sent_ms - stamped_ms, _steady_ms() - stamped_ms
             self._ahead_ms = min(max(self._ahead_ms, lowest), highest)
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
+_BOOT_MS = time.time_ns() // 1_000_000 - boottime_ms()
+"""When this machine booted, by its wall clock, which is asked only once: it may jump later."""
+
+
+def _steady_ms() -> int:
+    """Epoch milliseconds by a clock that never jumps; the wall clock's error at the start stays."""
+    return _BOOT_MS + boottime_ms()

@@ -56,3 +56,12 @@ class QueryFailed(MusterError):
     """
 
     retriable = True
+
+
+class ThreadDied(MusterError):
+    """A thread without which the process is of no use has failed.
+
+    Operator action: read the log line of its failure; start the process again.
+    """
+
+    retriable = True

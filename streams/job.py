@@ -118,13 +118,16 @@ def _run(config: JobConfig) -> int:
             config.clients, topics, source.heartbeats_topics(config.prefixes)
         )
         seen = Seen(config, stack)
-        turn = standby_coordinator.Turn(job, config.prefixes, config.silence_ms / 1000)
         vigil = stack.enter_context(
-            standby_coordinator.Vigil(config.clients, partitions, config.prefixes, turn)
+            standby_coordinator.Vigil(
+                *(config.clients, partitions, config.prefixes),
+                standby_coordinator.Turn(job, config.prefixes, config.silence_ms / 1000),
+            )
         )
         signs = stack.enter_context(
             signs_of_life.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
+        seen.begins(signs, vigil)
         stop.on_stop += [signs.ends, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))

@@ -10,7 +10,7 @@ import structlog
 
 from muster.protocol.errors import ConfigError
 from muster.signing.keyring import KeyFile
-from muster.streams import claim
+from muster.streams import claim, signs_of_life, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
 from muster.streams.discovery import Discovery, Pace
@@ -62,10 +62,17 @@ class Seen:
     def is_well(self) -> bool:
         """Whether a coordinator works: its JVM answers and its query does not stand still."""
         now_s = time.monotonic()
+        if not self.health.well(now_s).fine:
+            return False
         if not self.health.is_started:
             return self._watch is None or now_s - self._claimed_s < START_S_MAX
-        answers = now_s - self.progress.looked_s < JVM_S_MAX
-        return answers and self.health.well(now_s).fine
+        return now_s - self.progress.looked_s < JVM_S_MAX
+
+    def begins(self, signs: signs_of_life.Signs, vigil: standby_coordinator.Vigil) -> None:
+        """Watch the threads that run before the claim; the vigil only matters to a standby."""
+        health = self.health
+        health.depends_on("thread that writes signs of life", lambda: signs.alive or signs.is_over)
+        health.depends_on("standby's watch", lambda: vigil.alive or not health.is_standby)
 
     def claims(
         self,
@@ -79,6 +86,7 @@ class Seen:
         config, metrics, stack = self._config, self._metrics, self._stack
         self._watch, self._claimed_s = watch, time.monotonic()
         self.health.claims()
+        self.health.depends_on("claims watch", lambda: watch.alive or watch.story is not None)
         metrics.claimed(epochs)
         looking: list[Observer] = []
         most = 2 * config.rows_per_batch_max

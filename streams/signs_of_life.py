@@ -13,16 +13,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from muster.kafka import access_check
+from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
+from muster.protocol.codec import Encoded
 from muster.protocol.keys import SIGN_GROUP, key_of
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 from muster.streams.errors import KafkaUnreachable
 
 INTERVAL_MS = 1_000
@@ -53,8 +56,14 @@ class Signs(Loop):
         self._role: CoordinatorRole | None = None
         self._epochs: Mapping[str, int] = {}
         self._changed = threading.Event()
-        settings = {"message.timeout.ms": int(CLAIM_TIMEOUT_S * 1000)}
-        self._producer = Producer(clients.producer(settings), logger=KAFKA)
+        self._complaints = Complaints()
+        self._settings = clients.producer({"message.timeout.ms": int(CLAIM_TIMEOUT_S * 1000)})
+        self._producer = LastingProducer(self._settings, KAFKA, self._on_fatal)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more signs are wanted: the process ends."""
+        return self._closing.is_set()
 
     def claim(self, prefix: str, follows: int, *, alone: bool) -> int:
         """Write a claim.
@@ -79,7 +88,10 @@ class Signs(Loop):
         )
         topic = topic_name(TopicKind.COORDINATOR, prefix)
         try:
-            return deliver(self._producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
+            with access_check.fatal_named():
+                # A producer of its own: the thread serves the other one's callbacks.
+                producer = Producer(self._settings, logger=KAFKA)
+                return deliver(producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             is_late = reason.code() == KafkaError._TIMED_OUT
@@ -116,10 +128,10 @@ class Signs(Loop):
             self._changed.clear()
             if self._is_well():
                 self._write()
+            self._producer.serve(0)
             self._changed.wait(INTERVAL_MS / 1000)
         self._write()
-        self._producer.flush(1)
-        self._producer.purge()
+        self._producer.close(1)
 
     def _write(self) -> None:
         role = self._role
@@ -128,17 +140,26 @@ class Signs(Loop):
         for prefix in self._prefixes:
             topic = topic_name(TopicKind.CLOCK, prefix)
             if role is CoordinatorRole.STANDBY and self._closing.is_set():
-                self._produce(topic, key_of(SIGN_GROUP, self._job), None)
+                self._produce(topic, Encoded(key_of(SIGN_GROUP, self._job), None, ()))
                 continue
-            encoded = codec.encode(self.sign(role, self._epochs.get(prefix, -1)))
-            self._produce(topic, encoded.key, encoded.value)
+            self._produce(topic, codec.encode(self.sign(role, self._epochs.get(prefix, -1))))
 
-    def _produce(self, topic: str, key: bytes, value: bytes | None) -> None:
+    def _produce(self, topic: str, record: Encoded) -> None:
+        """Write a sign; if that fails, the next sign says the same."""
         try:
-            self._producer.produce(topic, key=key, value=value)
-            self._producer.poll(0)
+            self._producer.produce(topic, record, self._delivered)
         except BufferError:
-            return  # no broker takes them; the next sign says the same
+            return  # no broker takes them
+        except KafkaException as error:
+            self._complaints.refused("no sign of life", topic, error.args[0])
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._complaints.refused("no sign of life", str(message.topic()), error)
+
+    def _on_fatal(self, error: KafkaException) -> None:
+        """Log that the producer has failed for good; another one writes the next signs."""
+        self._complaints.hear("the producer of signs of life is replaced", str(error.args[0].str()))
 
     def sign(self, role: CoordinatorRole, epoch: int = -1) -> CoordinatorSign:
         """A sign of this process."""

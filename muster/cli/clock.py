@@ -1,7 +1,8 @@
 """Run a further clock: it wakes groups when they are due, until SIGTERM or Ctrl-C.
 
 Every coordinator has a clock. Ticks are idempotent, so any number of clocks may run. A further one
-lets groups fall due while the coordinator restarts. --topic-prefix may be repeated.
+lets groups fall due while the coordinator restarts. If the clock fails for good, the command ends
+with exit code 1. --topic-prefix may be repeated.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from muster.kafka.options import add_prefixes
 from muster.kafka.settings import client_settings
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import add_signing_keys, key_file
-from muster.stop_signals import stop_signals
+from muster.stop_signals import LOOK_S, stop_signals
+from muster.streams.background_thread import Loop
 from muster.streams.clock import Clock
 from muster.streams.discovery import Discovery
+from muster.streams.errors import ThreadDied
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write ticks until SIGTERM or SIGINT."""
+    """Write ticks until SIGTERM or SIGINT.
+
+    Raises:
+        ThreadDied: no more ticks are written, or no more topics are looked at.
+    """
     logs.set_up(args.log_format)
     clients = client_settings(args.bootstrap_server, args.command_config)
     prefixes = args.topic_prefix or [DEFAULT_PREFIX]
@@ -41,9 +48,12 @@ def run(args: argparse.Namespace) -> int:
     access_check.check(clients, Role.CLOCK, prefixes)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
-        stack.enter_context(Clock(clients, prefixes, keys=keys))
+        parts: list[Loop] = [stack.enter_context(Clock(clients, prefixes, keys=keys))]
         if args.discovery:
-            stack.enter_context(Discovery(clients, prefixes, keys=keys))
+            parts.append(stack.enter_context(Discovery(clients, prefixes, keys=keys)))
         print(f"clock of {', '.join(prefixes)} at {clients.bootstrap}; Ctrl-C stops it", flush=True)
-        stop.wait()
+        while not stop.wait(LOOK_S):
+            for part in parts:
+                if not part.alive:
+                    raise ThreadDied(f"the thread {part.name} has died; the log above says why")
     return 0

@@ -45,14 +45,27 @@ class LastingProducer:
     def _new(self) -> Producer:
         return Producer(self._config, logger=self._log)
 
-    def produce(self, topic: str, record: Encoded, on_delivery: Delivered) -> None:
+    def produce(
+        self,
+        topic: str,
+        record: Encoded,
+        on_delivery: Delivered | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Write a record; `on_delivery` is called from `serve`.
+
+        Args:
+            topic: full name.
+            record: key, value and headers.
+            on_delivery: gets the outcome; None = nobody needs it.
+            partition: the partition to write to; None = the key's.
 
         Raises:
             KafkaException, BufferError: it is not taken; `on_delivery` is not called.
         """
         self._producer.produce(
             topic,
+            partition=-1 if partition is None else partition,
             key=record.key,
             value=record.value,
             headers=list(record.headers),
@@ -82,6 +95,13 @@ class LastingProducer:
         with suppress(KafkaException), access_check.fatal_named():
             return int(self._producer.flush(wait_s))
         return 1
+
+    def close(self, wait_s: float = 0.0) -> None:
+        """Write what can be written in this time, and drop the rest."""
+        self.flush(wait_s)
+        with suppress(KafkaException), access_check.fatal_named():
+            self._producer.purge()
+            self._producer.poll(0)
 
     def _replace(self, broken: Producer) -> None:
         with self._replacing:

@@ -1,16 +1,5 @@
-"""The clock of a member: milliseconds since boot, including time the machine was suspended.
+"""The clock of a member: leases are measured on it (`muster.boottime`)."""
 
-Leases are measured on it. It never steps. Unlike a plain monotonic clock it runs on while a laptop
-or virtual machine is suspended, so a member that resumes sees that its lease has ended.
-"""
+from muster.boottime import boottime_ms
 
-from __future__ import annotations
-
-import time
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS counts sleep in MONOTONIC
-
-
-def boottime_ms() -> int:
-    """Milliseconds since boot."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+__all__ = ["boottime_ms"]

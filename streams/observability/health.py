@@ -4,12 +4,13 @@
 or it is a standby that waits and can take over at once. A coordinator stays ready while it
 processes new rows, as long as it is well.
 
-*Well*: the query makes progress and no thread of the process has died. Progress is a finished
+*Well*: the query makes progress and no thread of the process has died, whether it is the
+coordinator, stands by or starts. Progress is a finished
 batch, or a look for rows that found none. A query without progress for `stall_s` is stuck, whether
 the batch hangs in Python, in the JVM or in the sink. A query that reports no rows while Kafka has
 rows for it makes no progress either. A restart helps in each of these cases. While Kafka does not
-answer, a restart would not help, so that time does not count. A process that is starting is called
-well, because every step before the query runs has its own time limit.
+answer, a restart would not help, so that time does not count. A process that is starting needs no
+progress to be well, because every step before the query runs has its own time limit.
 
 Times are `now_s` of a monotonic clock. The caller passes them, so the rules need no clock.
 """
@@ -116,24 +117,22 @@ class Health:
         """
         if not self._holds_claim():
             return Answer(False, "superseded: another job has claimed to be the coordinator")
-        if self.is_standby:
-            return Answer(True, "standby")
-        if self._started_s is None:
+        if not self.is_standby and self._started_s is None:
             return Answer(False, "starting")
-        if not self._caught_up:
+        if not self.is_standby and not self._caught_up:
             return Answer(False, "catching up: the query has not yet read all there is")
         well = Answer(True, "") if now_s is None else self.well(now_s)
-        return Answer(True, "ready") if well.fine else well
+        return Answer(True, "standby" if self.is_standby else "ready") if well.fine else well
 
     def well(self, now_s: float) -> Answer:
         """Whether the process is well; if it is not, a restart helps."""
+        for part, alive in [*self._parts.items()]:
+            if not alive():
+                return Answer(False, f"the {part} has died")
         with self._lock:
             if self._started_s is None:
                 return Answer(True, "standby" if self.is_standby else "starting")
             stalled_s = now_s - self._moved_s
-        for part, alive in self._parts.items():
-            if not alive():
-                return Answer(False, f"the {part} has died")
         if stalled_s > self._stall_s:
             return Answer(False, f"stalled: no progress for {stalled_s:.0f} s, and Kafka answers")
         return Answer(True, "ok")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from muster.kafka import lasting_producer
+from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
@@ -87,16 +88,19 @@ def test_a_worker_without_a_fitting_key_sends_nothing(
     link.close(0)
 
 
-def test_the_clock_signs_its_ticks_and_is_silent_without_a_key(tmp_path: Path) -> None:
+def test_the_clock_signs_its_ticks_and_is_silent_without_a_key(
+    tmp_path: Path, produced: list[dict[str, Any]]
+) -> None:
     """With a clock's key the clock signs its ticks; without one it writes no tick."""
-    keys, producer = ring(tmp_path, "clock"), Producer()
+    keys = ring(tmp_path, "clock")
+    producer = LastingProducer({}, logging.getLogger("test"), lambda _: None)
     sleeper, mark = Sleeper("muster", G), Mark(1, 2)
-    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)  # type: ignore[arg-type]  # as far as a tick needs one
-    (record,) = producer.produced
+    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)
+    (record,) = produced
     assert believed(keys, record, Caller.CLOCK)
     keys = ring(tmp_path, "member")
-    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)  # type: ignore[arg-type]  # the same
-    assert producer.produced == [record]
+    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)
+    assert produced == [record]
 
 
 def test_the_job_takes_the_keyring_of_option_or_variable(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
@@ -11,12 +14,14 @@ from support.streams.consumed import Consumed
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
+from muster.protocol.codec import Encoded
 from muster.protocol.events import Mark, Origin, Tick
 from muster.protocol.expected_heartbeats import Agreement, Beat, checksum, needless_until_ms
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind
-from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper, _wall_ms
+from muster.streams import clock as clock_module
+from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper
 from muster.streams.heartbeat_covers import Row
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
@@ -193,10 +198,10 @@ class Log:
         self.waiting: list[tuple[Tick, object]] = []
         self.marked: list[tuple[str, int]] = []
 
-    def produce(self, topic: str, *, key: bytes, value: bytes, on_delivery, **_: object) -> None:
+    def produce(self, topic: str, record: Encoded, on_delivery: object) -> None:
         """Take a record."""
         origin = Origin(topic, 0, 0, 0)
-        tick = codec.decode(TopicKind.MEMBERSHIP, key, value, origin)
+        tick = codec.decode(TopicKind.MEMBERSHIP, record.key, record.value, origin)
         assert isinstance(tick, Tick)
         self.waiting.append((tick, on_delivery))
 
@@ -215,7 +220,7 @@ class Acknowledged:
 
     def timestamp(self) -> tuple[int, int]:
         """The broker's time."""
-        return TIMESTAMP_LOG_APPEND_TIME, _wall_ms()
+        return TIMESTAMP_LOG_APPEND_TIME, time.time_ns() // 1_000_000
 
 
 def clock_that_wakes(wait_ms: int, read_ms: int) -> tuple[Clock, Log]:
@@ -225,7 +230,8 @@ def clock_that_wakes(wait_ms: int, read_ms: int) -> tuple[Clock, Log]:
         wait_ms: how long before it was wanted the wake-up was written.
         read_ms: how long ago the newest record of heartbeats was written.
     """
-    clock, now_ms = Clock(ClientSettings(), ["muster"]), _wall_ms()
+    clock = Clock(ClientSettings(), ["muster"])
+    now_ms = clock.now_ms()
     clock._heartbeats.listen("muster", 1)
     encoded = codec.encode(Tick(group=GroupId("m")))
     row = Row(0, encoded.key, encoded.value, now_ms - read_ms)
@@ -249,7 +255,7 @@ def test_a_tick_of_a_session_waits_for_the_heartbeats_before_it() -> None:
     clock._release(log)  # type: ignore[arg-type]
     assert (log.waiting, log.marked) == ([], [("muster", 0)])
     encoded = codec.encode(Tick(group=GroupId("m")))
-    clock._heartbeats.read("muster", [Row(0, encoded.key, encoded.value, _wall_ms() + 9)], {A})
+    clock._heartbeats.read("muster", [Row(0, encoded.key, encoded.value, clock.now_ms() + 9)], {A})
     clock._release(log)  # type: ignore[arg-type]
     assert len(log.waiting) == 1
 
@@ -264,3 +270,109 @@ def test_only_the_tick_with_the_cover_ends_it() -> None:
     assert clock._heartbeats.cover(A) is None, "the first one is still under way"
     log.acknowledge(0)
     assert clock._heartbeats.cover(A) is not None
+
+
+class Machine:
+    """A machine whose wall clock may be wrong, and a broker whose clock is right.
+
+    Args:
+        monkeypatch: replaces the machine's clocks.
+        ahead_ms: how wrong its wall clock is when the process starts.
+        steps: second → how wrong its wall clock is then.
+    """
+
+    BEGIN_MS = 1_800_000_000_000
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        ahead_ms: int = 0,
+        steps: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        self.true_ms = self.BEGIN_MS
+        self._steps = steps
+        monkeypatch.setattr(clock_module.time, "time_ns", self._wall_ns)
+        monkeypatch.setattr(clock_module, "_BOOT_MS", self.BEGIN_MS + ahead_ms, raising=False)
+        monkeypatch.setattr(
+            *(clock_module, "boottime_ms", lambda: self.true_ms - self.BEGIN_MS), raising=False
+        )
+        self.clock = Clock(ClientSettings(), ["muster"])
+
+    def _wall_ns(self) -> int:
+        second = (self.true_ms - self.BEGIN_MS) // 1_000
+        return (self.true_ms + self._steps(second)) * 1_000_000
+
+    def produce(self, topic: str, record: Encoded, on_delivery: Callable[..., None]) -> None:
+        """Take a record and acknowledge it at once, with the broker's time."""
+        on_delivery(None, self)
+
+    def timestamp(self) -> tuple[int, int]:
+        """The broker's time."""
+        return TIMESTAMP_LOG_APPEND_TIME, self.true_ms
+
+    def mark(self, prefix: str, partition: int) -> None:
+        """Write no marker."""
+
+    def ticks(self, seconds: int) -> list[int]:
+        """The seconds at which ticks were written."""
+        written = []
+        for second in range(seconds):
+            self.true_ms = self.BEGIN_MS + second * 1_000
+            for sleeper, mark in self.clock._due():
+                self.clock._wake(self, self, sleeper, mark)  # type: ignore[arg-type]
+                written.append(second)
+        return written
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("right", lambda _: 0),
+        ("set back by ten minutes", lambda second: -600_000 if second >= 5 else 0),
+        ("an hour ahead for a moment", lambda second: 3_600_000 if 5 <= second < 8 else 0),
+        ("set forward by an hour", lambda second: 3_600_000 if second >= 5 else 0),
+    ],
+)
+def test_a_step_of_the_wall_clock_moves_no_tick(
+    monkeypatch: pytest.MonkeyPatch, name: str, steps: Callable[[int], int]
+) -> None:
+    """The clock counts time with one that is never set."""
+    machine = Machine(monkeypatch, steps=steps)
+    machine.clock._schedule.note(A, machine.BEGIN_MS + 20_000)
+    assert machine.ticks(40) == [20, 21, 23, 27, 35], name
+    assert machine.clock.overdue_s() == 19
+
+
+def test_a_clock_that_starts_an_hour_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first tick is early and corrects it; the next one comes when the group wants it."""
+    machine = Machine(monkeypatch, ahead_ms=3_600_000)
+    machine.clock._schedule.note(A, machine.BEGIN_MS + 20_000)
+    assert machine.ticks(40) == [0, 20, 22, 26, 34]
+    assert machine.clock.now_ms() == machine.true_ms
+
+
+def test_a_tick_at_once_of_a_clock_that_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is repeated like any other, although the clock wanted it at a time that is to come."""
+    machine = Machine(monkeypatch, ahead_ms=3_600_000)
+    now_ms = machine.clock.now_ms()
+    machine.clock._schedule.note(A, now_ms, Mark(1, 0), by_clock=True)
+    assert machine.ticks(10) == [0, 1, 3, 7]
+
+
+def test_a_clock_that_starts_ten_minutes_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a record that the broker has stamped just now: its time cannot be earlier."""
+    machine = Machine(monkeypatch, ahead_ms=-600_000)
+    machine.clock._schedule.note(A, machine.BEGIN_MS + 20_000)
+    assert machine.ticks(5) == []
+    machine.clock._not_before(machine.true_ms)
+    assert machine.ticks(40) == [20, 21, 23, 27, 35]
+
+
+def test_brokers_with_different_clocks_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each acknowledgement moves the estimate; the alarms are looked at once a second at most."""
+    machine, looks = Machine(monkeypatch), list[int]()
+    monkeypatch.setattr(machine.clock._schedule, "set_back", looks.append)
+    for number in range(100):
+        machine.clock._ahead_ms = 2_000 * (number % 2)
+        machine.clock._due()
+    assert looks == [2_000]

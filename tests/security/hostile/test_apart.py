@@ -15,7 +15,9 @@ from support.streams.operator import INPUT, G, Operator, config, of_kind
 from support.suite.examples import examples
 from support.suite.waiting import until
 
+from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.settings import ClientSettings
+from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.covers import HEARD_MAX, Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
@@ -271,7 +273,7 @@ def test_invented_groups_get_few_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a thousand groups without a wake-up, some are ticked each second."""
     running = Clock(ClientSettings(), ["muster"])
     running._heartbeats.listen("muster", 1)
-    old_ms = clock._wall_ms() - 2 * STRANGE_MS
+    old_ms = running.now_ms() - 2 * STRANGE_MS
     invented = [beat(f"g{n}", "m", old_ms) for n in range(1_000)]
     running._heartbeats.read("muster", invented, set())
     ticked: list[Sleeper] = []
@@ -284,7 +286,7 @@ def test_invented_groups_get_few_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s += 1
     running._release(None)  # type: ignore[arg-type]
     assert len(set(ticked)) == 2 * UNKNOWN_GROUP_TICKS
-    assert len(running._heartbeats.strangers(clock._wall_ms())) == 1_000 - 2 * UNKNOWN_GROUP_TICKS
+    assert len(running._heartbeats.strangers(running.now_ms())) == 1_000 - 2 * UNKNOWN_GROUP_TICKS
 
 
 # What a writer can do to the reading
@@ -294,7 +296,8 @@ def test_invented_groups_get_few_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 def listener(topics: Topics) -> Iterator[tuple[Listener, Heartbeats]]:
     """A listener that follows the heartbeats topic."""
     heard = Heartbeats()
-    found = Listener(topics.clients, [topics.prefix], heard, Producer(topics.clients.producer()))
+    writer = LastingProducer(topics.clients.producer(), KAFKA, lambda _: None)
+    found = Listener(topics.clients, [topics.prefix], heard, writer)
     yield found, heard
     found.close()
 
