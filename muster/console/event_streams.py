@@ -218,15 +218,22 @@ class FleetStream:
 
     def __init__(self, views: SharedViews) -> None:
         self._views = views
-        self._rows: dict[str, Json] = {}
+        self._rows: dict[str, Json] | None = None
         self._status: Json = {}
 
     def message(self) -> str | None:
-        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs."""
+        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs.
+
+        The first message has ``"whole": true``: it replaces what the page has of an
+        earlier stream.
+        """
         made, status = self._views.fleet(), self._views.status()
-        changed: Json = dict.fromkeys(self._rows.keys() - made.keys())
-        changed |= {key: row for key, row in made.items() if self._rows.get(key) != row}
-        message: Json = {"rows": changed} if changed else {}
+        message: Json = {"whole": True} if self._rows is None else {}
+        before = self._rows or {}
+        changed: Json = dict.fromkeys(before.keys() - made.keys())
+        changed |= {key: row for key, row in made.items() if before.get(key) != row}
+        if changed:
+            message["rows"] = changed
         message |= {key: value for key, value in status.items() if self._status.get(key) != value}
         self._rows, self._status = made, status
         return json.dumps(message, separators=(",", ":")) if message else None

@@ -1,4 +1,4 @@
-"""What one page is told of a group that goes and comes back."""
+"""What one page is told of a group that goes and comes back, and of the list after a reconnect."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from support.console.kafka_groups import consumer, seen
 from support.console.played import PREFIX, demo_life, play
 
-from muster.console.event_streams import GroupStream, SharedViews
+from muster.console.event_streams import FleetStream, GroupStream, SharedViews
 from muster.console.kafka_groups import PublishedShadows
 from muster.console.store import SHADOWED, GroupKey, Store
 from muster.output import wall_ms
 
 
-def told(stream: GroupStream) -> dict[str, Any]:
+def told(stream: GroupStream | FleetStream) -> dict[str, Any]:
     """The next message."""
     made: dict[str, Any] = json.loads(stream.message() or "{}")
     return made
@@ -57,3 +57,12 @@ def test_topics_made_anew_between_two_messages_are_sent_whole() -> None:
     assert [at_ms - 1_000 for _, at_ms, _ in again["moments"]] == [
         at_ms for _, at_ms, _ in first["moments"]
     ]
+
+
+def test_the_first_message_of_the_list_replaces_all_rows() -> None:
+    """After a reconnect the page drops groups that are gone; later messages only change rows."""
+    store = Store([PREFIX])
+    stream = FleetStream(SharedViews(store))
+    assert told(stream)["whole"] is True
+    store.fault = "another message"
+    assert told(stream) == {"fault": "another message"}

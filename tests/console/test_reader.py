@@ -22,6 +22,7 @@ class Failure:
     """A message that says that no broker answers."""
 
     def error(self) -> KafkaError:
+        """Which error it is."""
         return KafkaError(KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -37,12 +38,14 @@ class QuietConsumer:
         self._polls = 0
 
     def poll(self, _: float) -> Failure | None:
+        """The next message."""
         self._polls += 1
         if self._polls == POLLS:
             self._end()
         return Failure() if self._polls == 1 else None
 
     def consume(self, *_: object) -> list[Any]:
+        """What else is there: nothing."""
         return []
 
 
