@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from muster.console.explanations import Explainer, generation_json
 from muster.console.fleet import findings, rows
 from muster.console.frames import Frame, delta, frame
-from muster.console.history import Moment
+from muster.console.history import History, Moment
 from muster.console.store import GroupKey, Store
 from muster.doctor.finding import Finding
 from muster.output import wall_ms
@@ -98,22 +98,23 @@ class SharedViews:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._lock = threading.Lock()
-        self._frames: dict[tuple[GroupKey, int], Frame] = {}
+        # By the moment itself: a group that comes back under its name counts from 0 again.
+        self._frames: dict[int, tuple[Moment, Frame]] = {}
         self._fleet: tuple[int, float, dict[str, Json]] = (-1, 0.0, {})
 
     def frame(self, key: GroupKey, moment: Moment) -> Frame | None:
         """The frame of a moment of a group; None = the group is gone."""
         with self._lock:
-            known = self._frames.pop((key, moment.number), None)
+            known = self._frames.pop(id(moment), None)
             if known is not None:
-                self._frames[key, moment.number] = known
-                return known
+                self._frames[id(moment)] = known
+                return known[1]
         history = self.store.history(key)
         if history is None:
             return None
         made = frame(history, moment, history.snapshot(moment))
         with self._lock:
-            self._frames[key, moment.number] = made
+            self._frames[id(moment)] = (moment, made)
             while len(self._frames) > FRAMES_MAX:
                 del self._frames[next(iter(self._frames))]
         return made
@@ -151,6 +152,7 @@ class GroupStream:
     def __init__(self, views: SharedViews, key: GroupKey) -> None:
         self._views = views
         self._key = key
+        self._history: History | None = None
         self._frame: Frame | None = None
         self._extra: Json = {}
         self._generations: dict[int, Json] = {}
@@ -159,10 +161,14 @@ class GroupStream:
 
     def message(self) -> str | None:
         """What differs from the previous message, as JSON; None = nothing."""
-        history = self._views.store.history(self._key)
-        moment = None if history is None or not history.moments else history.moments[-1]
+        with self._views.store.lock:
+            history = self._views.store.history(self._key)
+            moment = None if history is None or not history.moments else history.moments[-1]
         made = None if moment is None else self._views.frame(self._key, moment)
+        if history is not self._history:
+            self._history, self._frame = history, None
         if history is None or moment is None or made is None:
+            self._frame, self.counts = None, False
             return self._changes_json({"gone": True, **self._views.status()}, {})
         changed = {} if made is self._frame else delta(self._frame, made)
         if changed.get("whole"):
@@ -178,7 +184,7 @@ class GroupStream:
         self._extra = extra
         return json.dumps(changed, separators=(",", ":")) if changed else None
 
-    def _timeline(self, history: Any, moment: Moment) -> Json:  # noqa: ANN401  a History
+    def _timeline(self, history: History, moment: Moment) -> Json:
         """Moments and generations that are new or changed."""
         with self._views.store.lock:
             generations = list(history.generations)[-GENERATIONS_SHOWN:]
@@ -187,7 +193,7 @@ class GroupStream:
                 for m in list(history.moments)[-MOMENTS_SHOWN:]
                 if m.number > self._moment
             ]
-            oldest = history.moments[0].number
+            oldest = history.moments[0].number if history.moments else moment.number
         changed: Json = {}
         now = {each.generation: generation_json(each, each.seen_ms) for each in generations}
         news = [row for number, row in now.items() if self._generations.get(number) != row]
@@ -212,15 +218,22 @@ class FleetStream:
 
     def __init__(self, views: SharedViews) -> None:
         self._views = views
-        self._rows: dict[str, Json] = {}
+        self._rows: dict[str, Json] | None = None
         self._status: Json = {}
 
     def message(self) -> str | None:
-        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs."""
+        """Changed rows, and null for groups that are gone, as JSON; None = nothing differs.
+
+        The first message has ``"whole": true``: it replaces what the page has of an
+        earlier stream.
+        """
         made, status = self._views.fleet(), self._views.status()
-        changed: Json = dict.fromkeys(self._rows.keys() - made.keys())
-        changed |= {key: row for key, row in made.items() if self._rows.get(key) != row}
-        message: Json = {"rows": changed} if changed else {}
+        message: Json = {"whole": True} if self._rows is None else {}
+        before = self._rows or {}
+        changed: Json = dict.fromkeys(before.keys() - made.keys())
+        changed |= {key: row for key, row in made.items() if before.get(key) != row}
+        if changed:
+            message["rows"] = changed
         message |= {key: value for key, value in status.items() if self._status.get(key) != value}
         self._rows, self._status = made, status
         return json.dumps(message, separators=(",", ":")) if message else None

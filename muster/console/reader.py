@@ -33,7 +33,10 @@ AT_ONCE = 200
 """Most records taken before the thread checks the time and whether it is to end."""
 AGAIN_S = 2.0
 LOOK_EVERY_S = 30.0
-"""How often the thread checks whether topics have more partitions or were created again."""
+"""How often the thread checks whether topics have more partitions or were created again.
+
+While a fault stands, it checks every `AGAIN_S`: a quiet fleet writes no record that would end it.
+"""
 
 
 _log = structlog.get_logger("muster.console")
@@ -87,7 +90,7 @@ class Reader(Loop):
         Raises:
             KafkaException: an error that is not retriable.
         """
-        look_at = time.monotonic() + LOOK_EVERY_S
+        looked_at = time.monotonic()
         while not self._closing.is_set():
             first = consumer.poll(POLL_S)
             for message in () if first is None else (first, *consumer.consume(AT_ONCE, 0)):
@@ -105,10 +108,11 @@ class Reader(Loop):
                     self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
                 else:
                     raise KafkaException(error)
-            if time.monotonic() > look_at:
-                if not unread and self._has_changed():
+            is_faulty = bool(self._store.fault)
+            if time.monotonic() > looked_at + (AGAIN_S if is_faulty else LOOK_EVERY_S):
+                if (is_faulty or not unread) and self._has_changed() and not unread:
                     return
-                look_at = time.monotonic() + LOOK_EVERY_S
+                looked_at = time.monotonic()
 
     def _look(self) -> dict[str, tuple[int, str]]:
         """Number of partitions and id of every topic that is followed.
@@ -124,9 +128,14 @@ class Reader(Loop):
             return {name: (counts[name], str(asked[name].result().topic_id)) for name in names}
 
     def _has_changed(self) -> bool:
-        """Whether a topic has more partitions, or was deleted and created again."""
+        """Whether a topic has more partitions, or was deleted and created again.
+
+        An answer ends the fault.
+        """
         try:
-            return self._look() != self._known
+            found = self._look()
         except (Unreachable, access_check.Refused, access_check.NoTopics):
             self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
             return False
+        self._store.fault = ""
+        return found != self._known

@@ -262,7 +262,7 @@ def test_a_drain_is_confirmed_first(browser: Browser, monkeypatch: pytest.Monkey
         opened.click("text=Drain…")
         assert written == []
         opened.click("#confirm-yes")
-        shows(opened, "#why", "W2: drain ordered")
+        shows(opened, "#why-outcome", "W2: drain ordered")
         (event, by), *rest = written
         assert isinstance(event, Drain)
         assert (event.member, event.on, rest) == ("W2", True, [])

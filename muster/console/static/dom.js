@@ -157,16 +157,23 @@ const muster = {};
 
   // ---------------------------------------------------------------- streams
 
+  const AGAIN_MS = 2000;
+
   /** Follow a stream of events; `onMessage` gets JSON, `onLive` whether the connection stands. */
   muster.follow = (url, onMessage, onLive) => {
     const source = new EventSource(url);
     source.onopen = () => onLive(true);
-    source.onerror = () => onLive(false);
+    source.onerror = () => {
+      onLive(false);
+      // The browser tries again after a lost connection, but not after an error as the answer.
+      if (source.readyState === EventSource.CLOSED) {
+        setTimeout(() => muster.follow(url, onMessage, onLive), AGAIN_MS);
+      }
+    };
     source.onmessage = (event) => {
       onLive(true);
       onMessage(JSON.parse(event.data), event.data.length);
     };
-    return source;
   };
 
   /** Show whether the page is live. */

@@ -115,14 +115,19 @@
   muster.startTheme();
   muster.follow("/events/fleet", (message, bytes) => {
     page.bytes += bytes;
+    if (message.whole) {
+      rows.clear();
+      elements.clear();
+    }
     for (const [key, row] of Object.entries(message.rows ?? {})) {
       if (row === null) {
         rows.delete(key);
         elements.delete(key);
       } else rows.set(key, row);
     }
-    Object.assign(status, message);
-    delete status.rows;
+    for (const name of ["caught_up", "fault", "skipped"]) {
+      if (name in message) status[name] = message[name];
+    }
     render.isRead = status.caught_up;
     muster.pulse(true, status);
     render();

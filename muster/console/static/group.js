@@ -12,7 +12,10 @@
   let number = null; // of the moment that is shown; null = the newest
   let plan = null;
   let panel = { kind: "none" };
+  // Answers may come in another order than their requests: an older one never replaces a newer one.
   let wanted = 0; // the newest request for a moment
+  let asked = 0, drawn = 0; // the newest request for the panel, and the one that it shows
+  let opening = 0; // the newest address that was opened
   const page = { bytes: 0, messages: 0, delays: [] }; // for measurements
   muster.page = page;
 
@@ -98,6 +101,7 @@
         render();
         muster.say(`As it was in generation ${shown.head.generation}: ${shown.head.cause}`);
       } catch (error) {
+        if (request !== wanted) return;
         fail(error);
       }
     }
@@ -106,8 +110,15 @@
   };
 
   const goAt = async (atMs) => {
-    const frame = await ask(url("/api/frame", { ...key, at: atMs }));
-    await go(frame.head.number, { keep: true });
+    const request = ++wanted;
+    let frame;
+    try {
+      frame = await ask(url("/api/frame", { ...key, at: atMs }));
+    } catch (error) {
+      if (request === wanted) fail(error);
+      return;
+    }
+    if (request === wanted) await go(frame.head.number, { keep: true });
   };
 
   // ---------------------------------------------------------------- panels
@@ -115,21 +126,24 @@
   const { tab } = muster;
 
   const pick = (cell) => {
-    if (cell.kind === "member") openMember(cell.slot);
-    else openTask(shown.name(cell.task));
+    if (cell.kind === "member") {
+      const member = shown.members.get(cell.slot);
+      if (member) openMember(member.id);
+    } else openTask(shown.name(cell.task));
   };
 
   const openTask = async (task, push = true) => {
     panel = { kind: "task", task };
+    fill(outcome);
     map.choose({ kind: "task", task: shown.find(task) });
     tab("why");
     if (push) remember();
     await refreshPanel();
   };
 
-  const openMember = (slot, push = true) => {
-    panel = { kind: "member", slot, name: shown.who(slot) };
-    map.choose({ kind: "member", slot });
+  const openMember = (name, push = true) => {
+    panel = { kind: "member", name };
+    fill(outcome);
     tab("why");
     if (push) remember();
     refreshPanel();
@@ -137,6 +151,7 @@
 
   const openGeneration = async (generation, push = true) => {
     panel = { kind: "generation", generation };
+    fill(outcome);
     map.choose(null);
     tab("why");
     timeline.goto(generation);
@@ -145,8 +160,10 @@
   };
 
   const refreshPanel = async () => {
-    const { kind } = panel, opened = panel, holder = by("why");
-    const moment = number === null ? {} : { number };
+    const { kind } = panel, opened = panel, at = number, holder = by("why");
+    const moment = at === null ? {} : { number: at };
+    const request = ++asked;
+    const isNewest = () => opened === panel && at === number && request > drawn;
     try {
       let content = null;
       if (kind === "task") {
@@ -157,15 +174,25 @@
           url("/api/generation", { ...key, generation: panel.generation }));
         content = muster.generationPanel(round, { onTask: openTask });
       } else if (kind === "member") {
-        content = muster.memberPanel(shown, panel.slot, {
-          onTask: openTask, actions: muster.memberActions?.(shown, panel.slot, key) ?? null,
+        // Slots are given out again, so the id says which member it is.
+        const member = shown.member(panel.name);
+        map.choose(member ? { kind: "member", slot: member.slot } : null);
+        content = muster.memberPanel(shown, panel.name, {
+          onTask: openTask, actions: muster.memberActions?.(panel.name) ?? null,
         });
       }
-      if (content && opened === panel) fill(holder, content);
+      if (!content || !isNewest()) return;
+      fill(holder, content);
     } catch (error) {
-      if (opened === panel) fill(holder, el("p", { class: "note bad" }, error.message));
+      if (!isNewest()) return;
+      fill(holder, el("p", { class: "note bad" }, error.message));
     }
+    drawn = request;
   };
+
+  /** What became of something that was written; news of the group leave it there. */
+  const outcome = el("div", { id: "why-outcome", "aria-live": "polite" });
+  by("why").before(outcome);
 
   const fail = (error) => {
     by("banner").hidden = false;
@@ -177,15 +204,13 @@
   const receive = (change, bytes) => {
     page.bytes += bytes;
     page.messages += 1;
-    if (change.caught_up !== undefined || change.fault !== undefined) {
-      Object.assign(receive.status ??= {}, change);
+    const status = receive.status ??= {};
+    for (const name of ["caught_up", "fault", "skipped", "gone"]) {
+      if (name in change) status[name] = change[name];
     }
-    muster.pulse(true, receive.status);
-    if (change.gone) {
-      by("missing").hidden = !receive.status?.caught_up;
-      return;
-    }
-    if (change.gone === false) by("missing").hidden = true;
+    muster.pulse(true, status);
+    by("missing").hidden = !(status.gone && status.caught_up);
+    if (status.gone) return;
     if (change.whole) timeline.clear();
     const isNews = change.whole || change.head || change.tasks || change.members || change.copies;
     live.apply(change);
@@ -205,7 +230,9 @@
       renderRounds();
     }
     if (change.whole) start();
-    if (number === null && (isNews || (change.notes && panel.kind === "task"))) refreshPanel();
+    if (isNews) document.dispatchEvent(new Event("muster-news"));
+    if (number === null ? isNews || (change.notes && panel.kind === "task")
+      : isNews && panel.kind === "member") refreshPanel();
   };
 
   /** After the first frame: open what the address names. */
@@ -216,14 +243,14 @@
   };
 
   const open = async (named) => {
-    if (named.get("at")) await goAt(named.get("at")).catch(fail);
+    const request = ++opening;
+    wanted += 1;
+    if (named.get("at")) await goAt(named.get("at"));
     else if (number !== null) await go(null, { keep: true });
+    if (request !== opening) return;
     if (named.get("task")) openTask(named.get("task"), false);
     else if (named.get("gen")) openGeneration(Number(named.get("gen")), false);
-    else if (named.get("member")) {
-      const found = [...shown.members.values()].find((each) => each.id === named.get("member"));
-      if (found) openMember(found.slot, false);
-    }
+    else if (named.get("member")) openMember(named.get("member"), false);
   };
 
   addEventListener("popstate", () => open(new URLSearchParams(location.search)));
@@ -243,9 +270,11 @@
   muster.group = {
     key,
     live,
+    outcome,
     openTask,
     refreshPanel,
     showPlan: (made) => {
+      wanted += 1;
       plan = made;
       number = null;
       shown = new muster.GroupState().apply(made.frame);

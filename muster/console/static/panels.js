@@ -65,10 +65,12 @@
   ];
 
   /** A member: what it has, and what can be done with it. */
-  muster.memberPanel = (state, slot, { onTask, actions }) => {
-    const member = state.members.get(slot);
-    if (!member) return [el("p", { class: "muted" }, "This member is gone.")];
-    const holding = state.holdings().get(slot);
+  muster.memberPanel = (state, id, { onTask, actions }) => {
+    const member = state.member(id);
+    if (!member) {
+      return [el("h2", {}, `Member ${id}`), el("p", { class: "muted" }, "It is not in the group.")];
+    }
+    const holding = state.holdings().get(member.slot);
     const words = muster.memberWords(member);
     const list = (title, tasks, name) => tasks.length
       ? [el("h3", {}, `${title} (${tasks.length})`),

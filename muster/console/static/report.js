@@ -39,7 +39,7 @@
       map.choose(cell.kind === "member" ? cell : { kind: "task", task: cell.task });
       if (cell.kind !== "member") return;
       fill(by("why"), el("button", { class: "link", onclick: panel }, "← the plan"),
-        muster.memberPanel(state, cell.slot, { onTask: (task) => choose(state.find(task)), actions: null }));
+        muster.memberPanel(state, state.who(cell.slot), { onTask: (task) => choose(state.find(task)), actions: null }));
     };
     head(state);
     map.show(state);
@@ -137,9 +137,14 @@
     };
 
     const openMember = (slot) => {
-      map.choose({ kind: "member", slot });
+      const id = state.who(slot); // at another moment the slot may be another member's
+      const show = () => {
+        const member = state.member(id);
+        map.choose(member ? { kind: "member", slot: member.slot } : null);
+        fill(by("why"), muster.memberPanel(state, id, { onTask: openTask, actions: null }));
+      };
       muster.tab("why");
-      panel = () => fill(by("why"), muster.memberPanel(state, slot, { onTask: openTask, actions: null }));
+      panel = show;
       panel();
     };
 

@@ -109,6 +109,11 @@
       return unit.isConnector && task === unit.start ? unit.ownWeight : unit.weight;
     }
 
+    /** The member with this id; undefined = there is none. */
+    member(id) {
+      return [...this.members.values()].find((each) => each.id === id);
+    }
+
     /** A member's id; for no member, so. */
     who(slot) {
       return this.members.get(slot)?.id ?? "no member";

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  /** Show the panel of a tab. */
+  /** Show the panel of a tab, and tell others of it. */
   muster.tab = (name) => {
     for (const each of document.querySelectorAll('[role="tab"]')) {
       const isIt = each.dataset.tab === name;
@@ -10,6 +10,7 @@
       each.tabIndex = isIt ? 0 : -1;
       muster.by(each.getAttribute("aria-controls")).hidden = !isIt;
     }
+    document.dispatchEvent(new CustomEvent("muster-tab", { detail: name }));
   };
 
   muster.startTabs = () => {

@@ -11,7 +11,16 @@
 
   // ---------------------------------------------------------------- the question
 
+  let offered = ""; // the members and units that the form offers
+
+  const newest = () => JSON.stringify(
+    [live.sorted().map((member) => member.id), (live.head.units ?? []).map(([name]) => name)]);
+
   const renderMembers = () => {
+    offered = newest();
+    for (const id of removed) if (!live.member(id)) removed.delete(id);
+    const focused = by("plan-members").contains(document.activeElement)
+      ? document.activeElement.value : null;
     const filter = by("plan-filter").value.toLowerCase();
     const members = live.sorted().filter((member) => member.id.toLowerCase().includes(filter));
     fill(by("plan-members"), members.slice(0, 100).map((member) => {
@@ -20,8 +29,11 @@
       box.addEventListener("change", () => removed[box.checked ? "add" : "delete"](member.id));
       return el("label", { class: "check" }, box, ` ${member.id}`);
     }), members.length > 100 ? el("p", { class: "muted" }, `${members.length - 100} more: filter`) : null);
+    if (focused !== null) {
+      [...by("plan-members").querySelectorAll("input")].find((box) => box.value === focused)?.focus();
+    }
     choices(by("plan-capacity-of"), "no member's", live.sorted().map((member) => member.id));
-    choices(by("plan-weight-of"), "none", live.head.units.map(([name]) => name));
+    choices(by("plan-weight-of"), "none", (live.head.units ?? []).map(([name]) => name));
   };
 
   /** Fill a list of choices and keep what is chosen. */
@@ -56,18 +68,22 @@
     return fields;
   };
 
+  let asking = 0; // the newest question; an older answer is left out
+
   const show = async () => {
-    const holder = by("plan-answer");
+    const holder = by("plan-answer"), request = ++asking;
     holder.setAttribute("aria-busy", "true");
     try {
       const fields = asked();
       const text = new URLSearchParams([...Object.entries(key), ...fields]).toString();
       const plan = await ask(`/api/plan?${text}`);
+      if (request !== asking) return;
       muster.group.showPlan(plan);
       fill(holder, muster.planPanel(plan, { onTask: muster.group.openTask, onCopy: copy }),
         doing(fields));
       muster.say(by("plan-count").textContent);
     } catch (error) {
+      if (request !== asking) return;
       fill(holder, el("p", { class: "note bad", role: "alert" }, error.message));
     }
     holder.removeAttribute("aria-busy");
@@ -99,12 +115,17 @@
     by(id).addEventListener("click", () => by("confirm").close(answer));
   }
 
-  const write = async (path, body, place) => {
+  const planOutcome = el("div", { id: "plan-outcome", "aria-live": "polite" });
+  by("plan-answer").after(planOutcome);
+
+  /** Write something; what became of it goes to a place that news of the group never replaces. */
+  const write = async (path, body, place, what) => {
+    fill(place, el("p", { class: "note", role: "status" }, `${what}: waiting for Kafka…`));
     try {
       const { said } = await muster.write(url(path, key), { ...body, confirmed: true });
-      place.replaceWith(el("p", { class: "note good", role: "status" }, said));
+      fill(place, el("p", { class: "note good", role: "status" }, said));
     } catch (error) {
-      place.replaceWith(el("p", { class: "note bad", role: "alert" }, error.message));
+      fill(place, el("p", { class: "note bad", role: "alert" }, `${what}: ${error.message}`));
     }
   };
 
@@ -121,7 +142,9 @@
         class: "danger",
         onclick: async () => {
           if (await confirmed("Change the group's settings?",
-            `${key.g}: ${by("plan-count").textContent}`)) write("/api/config", { config, assignor }, place);
+            `${key.g}: ${by("plan-count").textContent}`)) {
+            write("/api/config", { config, assignor }, planOutcome, "Settings");
+          }
         },
       }, "Change the settings…");
       place.append(button);
@@ -130,21 +153,20 @@
     return buttons;
   };
 
-  /** The buttons in a member's panel. */
-  muster.memberActions = (state, slot) => {
-    const member = state.members.get(slot);
+  /** The buttons in a member's panel: for the group as it is now, whatever the page shows. */
+  muster.memberActions = (id) => {
+    const member = live.member(id);
     if (!member) return null;
     const place = el("p", { class: "actions" });
     place.append(el("button", {
       onclick: () => {
         removed.clear();
-        removed.add(member.id);
-        document.querySelector('[data-tab="plan"]').click();
-        renderMembers();
+        removed.add(id);
+        muster.tab("plan");
         show();
       },
     }, "What if it leaves?"));
-    if (allow.has("drain") && state.head.kind !== "shadowed") {
+    if (allow.has("drain") && live.head.kind !== "shadowed") {
       const on = !member.draining;
       place.append(el("button", {
         class: on ? "danger" : "",
@@ -152,8 +174,9 @@
           const text = on
             ? "It gives all its tasks away and gets no new ones, until the drain is cancelled."
             : "It may get tasks again.";
-          if (await confirmed(on ? `Drain ${member.id}?` : `Cancel the drain of ${member.id}?`, text)) {
-            write("/api/drain", { member: member.id, on }, place);
+          const what = on ? `Drain ${id}` : `Cancel the drain of ${id}`;
+          if (await confirmed(`${what}?`, text)) {
+            write("/api/drain", { member: id, on }, muster.group.outcome, what);
           }
         },
       }, on ? "Drain…" : "Cancel the drain…"));
@@ -169,9 +192,16 @@
     form.reset();
     removed.clear();
     renderMembers();
-    fill(by("plan-answer"));
+    asking += 1;
+    fill(by("plan-answer")).removeAttribute("aria-busy");
+    fill(planOutcome);
     muster.group.leavePlan();
   });
   by("plan-filter").addEventListener("input", renderMembers);
-  document.querySelector('[data-tab="plan"]').addEventListener("click", renderMembers);
+  document.addEventListener("muster-tab", ({ detail }) => {
+    if (detail === "plan") renderMembers();
+  });
+  document.addEventListener("muster-news", () => {
+    if (!by("panel-plan").hidden && offered !== newest()) renderMembers();
+  });
 })();

@@ -1,0 +1,68 @@
+"""What one page is told of a group that goes and comes back, and of the list after a reconnect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from support.console.kafka_groups import consumer, seen
+from support.console.played import PREFIX, demo_life, play
+
+from muster.console.event_streams import FleetStream, GroupStream, SharedViews
+from muster.console.kafka_groups import PublishedShadows
+from muster.console.store import SHADOWED, GroupKey, Store
+from muster.output import wall_ms
+
+
+def told(stream: GroupStream | FleetStream) -> dict[str, Any]:
+    """The next message."""
+    made: dict[str, Any] = json.loads(stream.message() or "{}")
+    return made
+
+
+def names(message: dict[str, Any]) -> set[str]:
+    """The members in a message."""
+    return {row[0] for row in message.get("members", {}).values()}
+
+
+def test_a_group_that_comes_back_is_another_group() -> None:
+    """Adopted and handed back: open pages and new ones get the new members and moments."""
+    store = Store([PREFIX])
+    store.caught_up = True
+    views, shadows, now_ms = SharedViews(store), PublishedShadows(store), wall_ms()
+    key = GroupKey(SHADOWED, "shop")
+    shadows.take(seen(now_ms - 9_000, consumer("A", 0, 1, 2, 3)))
+    opened = GroupStream(views, key)
+    assert names(told(opened)) == {"A"}
+    shadows.keep([])
+    assert told(opened)["gone"] is True
+    shadows.take(seen(now_ms - 3_000, consumer("C", 0, 1, 2, 3)))
+    again = told(opened)
+    assert (again["whole"], again["gone"], names(again)) == (True, False, {"C"})
+    assert [at_ms for _, at_ms, _ in again["moments"]] == [now_ms - 3_000]
+    assert again["rounds"] != []
+    assert names(told(GroupStream(views, key))) == {"C"}
+
+
+def test_topics_made_anew_between_two_messages_are_sent_whole() -> None:
+    """The page was never told that the group was gone."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    opened = GroupStream(SharedViews(store), GroupKey(PREFIX, "g"))
+    first = told(opened)
+    store.clear()
+    play(store, demo_life(), shift_ms=1_000)
+    again = told(opened)
+    assert again["whole"] is True
+    assert [at_ms - 1_000 for _, at_ms, _ in again["moments"]] == [
+        at_ms for _, at_ms, _ in first["moments"]
+    ]
+
+
+def test_the_first_message_of_the_list_replaces_all_rows() -> None:
+    """After a reconnect the page drops groups that are gone; later messages only change rows."""
+    store = Store([PREFIX])
+    stream = FleetStream(SharedViews(store))
+    assert told(stream)["whole"] is True
+    store.fault = "another message"
+    assert told(stream) == {"fault": "another message"}

@@ -1,0 +1,73 @@
+"""The reader's faults, with a consumer and looks at the topics that a test makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from muster.console import reader
+from muster.console.reader import Reader
+from muster.console.store import Store
+from muster.errors import Unreachable
+from muster.kafka.settings import client_settings
+
+POLLS = 20
+KNOWN = {"muster.groups": (1, "id")}
+
+
+class Failure:
+    """A message that says that no broker answers."""
+
+    def error(self) -> KafkaError:
+        """Which error it is."""
+        return KafkaError(KafkaError._ALL_BROKERS_DOWN)
+
+
+class QuietConsumer:
+    """No broker answers its first poll; there are no records afterwards.
+
+    Args:
+        end: called at its last poll.
+    """
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+        self._polls = 0
+
+    def poll(self, _: float) -> Failure | None:
+        """The next message."""
+        self._polls += 1
+        if self._polls == POLLS:
+            self._end()
+        return Failure() if self._polls == 1 else None
+
+    def consume(self, *_: object) -> list[Any]:
+        """What else is there: nothing."""
+        return []
+
+
+@pytest.mark.parametrize("unread", [set(), {("muster.groups", 0)}])
+def test_a_fault_ends_when_kafka_answers_a_look(
+    monkeypatch: pytest.MonkeyPatch, unread: set[tuple[str, int]]
+) -> None:
+    """In a fleet that writes no records too, and long before the next look of a healthy reader."""
+    monkeypatch.setattr(reader, "AGAIN_S", 0.0)
+    store = Store(["muster"])
+    follower = Reader(client_settings("localhost:9092"), store)
+    follower._known = KNOWN
+    faults: list[str] = []
+
+    def look() -> dict[str, tuple[int, str]]:
+        faults.append(store.fault)
+        if len(faults) < 3:
+            raise Unreachable("no answer")
+        return KNOWN
+
+    monkeypatch.setattr(follower, "_look", look)
+    consumer: Any = QuietConsumer(follower._closing.set)
+    follower._poll(consumer, unread)
+    assert faults == ["Kafka at localhost:9092 does not answer"] * 3
+    assert store.fault == ""
