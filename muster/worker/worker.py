@@ -182,6 +182,7 @@ class Worker:
         self._active = EMPTY  # tasks that may run; only the loop's thread writes it
         self._lease_until_ms = 0
         self._ending = Ending(self._machine)
+        self._stopped = Ending(self._machine)  # its threads have ended, too
         self._loop_thread = self._machine.thread("muster-worker", self._run)
         self._started = False
 
@@ -205,15 +206,11 @@ class Worker:
         """
         if not self._started:
             return
-        back_soon = self._instance_id is not None if temporary is None else temporary
-        self._inbox.put(LeaveAsked(back_soon))
+        self._ask_to_leave(temporary)
         if self._caller.inside or threading.current_thread() is self._loop_thread:
             return  # called from a callback: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
-            self._log.log.error(
-                "callbacks did not stop within %.0f s; the session is left", timeout_s
-            )
-            self._inbox.put(None)
+            self._abandon(timeout_s)
         self._loop_thread.join(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -292,7 +289,11 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self.close)
+        self._ask_to_leave(None)
+        # Not in a thread of the executor: the tasks may occupy all of them until they are revoked.
+        if not await self._ending.wait_async(CLOSE_TIMEOUT_S):
+            self._abandon(CLOSE_TIMEOUT_S)
+        await self._stopped.wait_async(CLOSE_TIMEOUT_S)
         if error is None and self.error is not None:
             raise self.error
 
@@ -322,6 +323,15 @@ class Worker:
         self._loop_thread.start()
         self._lags.open(self._link.open)
 
+    def _ask_to_leave(self, temporary: bool | None) -> None:
+        back_soon = self._instance_id is not None if temporary is None else temporary
+        self._inbox.put(LeaveAsked(back_soon))
+
+    def _abandon(self, waited_s: float) -> None:
+        """Send nothing more, no leave either, and let the session expire."""
+        self._log.log.error("callbacks did not stop within %.0f s; the session is left", waited_s)
+        self._inbox.put(None)
+
     def _run(self) -> None:
         try:
             while self._session.state is not State.ENDED:
@@ -337,6 +347,7 @@ class Worker:
                 self._log.log.warning("not everything could be written to Kafka before the end")
             self._ending.set()
             self._caller.close(FLUSH_S)
+            self._stopped.set()
 
     def _take_inputs(self) -> bool:
         """Take all inputs, acknowledgements first; False = abandon the session."""
