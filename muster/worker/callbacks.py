@@ -135,6 +135,7 @@ class Caller:
         self._started: _Lost = {}
         self._unstopped = 0  # calls that `AllStopped` still waits for
         self._thread = machine.thread("muster-callbacks", self._run)
+        self._losing: list[threading.Thread] = []  # threads that call `on_lost`
 
     # ----------------------------------------------------------------- called by the worker's loop
 
@@ -144,16 +145,20 @@ class Caller:
         self._thread.start()
 
     def close(self, wait_s: float) -> None:
-        """Stop after the queued calls."""
+        """Stop after the queued calls; wait at most `wait_s` seconds for them."""
         self._queue.put(None)
-        if self.inside:
-            return
         self._thread.join(wait_s)
 
     @property
     def inside(self) -> bool:
-        """Whether the calling code runs in a callback of this object's thread."""
-        return threading.current_thread() is self._thread
+        """Whether callbacks may wait for the calling code.
+
+        It runs in one of them, or on the event loop that runs them.
+        """
+        thread = threading.current_thread()
+        if thread is self._thread or thread in self._losing:
+            return True
+        return self._loop is not None and _running_loop() is self._loop
 
     def hung(self) -> str | None:
         """A log line about the running callback, when it has run for long; otherwise None."""
@@ -212,7 +217,9 @@ class Caller:
             self._era += 1
             lost, self._started = self._started, {}
             self._unstopped = 1 if self._running is None else 2
-        self._machine.thread("muster-lost", lambda: self._call_lost(lost)).start()
+        thread = self._machine.thread("muster-lost", lambda: self._call_lost(lost))
+        self._losing = [*(t for t in self._losing if t.is_alive()), thread]
+        thread.start()
 
     # --------------------------------------------------------------------------------- the thread
 
@@ -376,6 +383,13 @@ async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assi
     result = callback(tasks, assignment)
     if inspect.isawaitable(result):
         await result
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _name(callback: Callback) -> str:

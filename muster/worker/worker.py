@@ -198,9 +198,14 @@ class Worker:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S, *, temporary: bool | None = None) -> None:
         """Stop every task (`on_revoked`), leave the group, stop all threads. Idempotent.
 
+        In a callback, and on the event loop that runs the callbacks, this only asks for the leave
+        and returns at once, because a callback that still has to run would wait for the caller.
+        `wait` and `ended` wait for the end. Threads that a callback itself waits for must not call
+        this.
+
         Args:
-            timeout_s: how long to wait for callbacks. After that no leave is sent, and the session
-                expires.
+            timeout_s: how many seconds to wait for callbacks. After that no leave is sent, and the
+                session expires.
             temporary: whether the group should wait for this member's return; None = yes if it has
                 an instance id.
         """
@@ -208,7 +213,7 @@ class Worker:
             return
         self._ask_to_leave(temporary)
         if self._caller.inside or threading.current_thread() is self._loop_thread:
-            return  # called from a callback: the leave is sent after it has returned
+            return  # callbacks may wait for the caller: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
             self._abandon(timeout_s)
         self._loop_thread.join(timeout_s)
