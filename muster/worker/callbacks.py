@@ -7,6 +7,7 @@ The session goes on while a callback runs. The rules:
   that fails here would fail one member after the other.
 - `on_revoked`, `on_forget` and `on_lost` that raise are called `STOP_ATTEMPTS` times. After that it
   is unknown whether the tasks stopped, so the worker fails without reporting them as released.
+- Without an event loop, a callback that returns an awaitable counts as one that raised.
 - While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before
   the others. When the callback returns, the rest has stopped.
 - After a loss `on_lost` is called at once, even while another callback runs, with the tasks whose
@@ -368,7 +369,7 @@ class Caller:
 
     def _invoke(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
         if self._loop is None:
-            callback(tuple(tasks), assignment)
+            _refuse_awaitable(callback, callback(tuple(tasks), assignment))
             return
         coroutine = _awaited(callback, tuple(tasks), assignment)
         try:
@@ -383,6 +384,18 @@ async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assi
     result = callback(tasks, assignment)
     if inspect.isawaitable(result):
         await result
+
+
+def _refuse_awaitable(callback: Callback, result: object) -> None:
+    """Nothing awaits it here: the callback would count as done although nothing of it ran."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"{_name(callback)} returned an awaitable ({type(result).__name__}), which nothing awaits;"
+        " use `async with Worker(...)`, or a callback that returns when its work is done"
+    )
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
