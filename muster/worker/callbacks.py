@@ -146,9 +146,11 @@ class Caller:
         self._thread.start()
 
     def close(self, wait_s: float) -> None:
-        """Stop after the queued calls; wait at most `wait_s` seconds for them."""
+        """Stop after the queued calls; wait at most `wait_s` seconds for them and `on_lost`."""
         self._queue.put(None)
-        self._thread.join(wait_s)
+        until_s = self._machine.monotonic_s() + wait_s
+        for thread in (self._thread, *self._losing):
+            thread.join(max(0.0, until_s - self._machine.monotonic_s()))
 
     @property
     def inside(self) -> bool:

@@ -104,7 +104,7 @@ class Worker:
             join carries their lags.
         on_lease: called from the worker's loop with each new end of the lease (on the boot-time
             clock) and how long stopping may take after it, both in milliseconds; must return at
-            once. For programs that supervise the worker itself.
+            once. If it raises, the worker fails. For programs that supervise the worker itself.
 
     Raises:
         ConfigError: an argument that cannot be used; the error names it.
@@ -185,6 +185,7 @@ class Worker:
         self._stopped = Ending(self._machine)  # its threads have ended, too
         self._loop_thread = self._machine.thread("muster-worker", self._run)
         self._started = False
+        self._has_failed = False
 
     # ------------------------------------------------------------------------------------- public
 
@@ -267,8 +268,13 @@ class Worker:
 
     @property
     def state(self) -> str:
-        """State of the session: new, joining, member, lost, leaving or ended."""
-        return self._session.state.value
+        """State of the session: new, joining, member, lost, leaving or ended.
+
+        A worker that fails has lost its tasks; it has ended when `wait` returns.
+        """
+        if self._ending.is_set:
+            return State.ENDED.value
+        return State.LOST.value if self._has_failed else self._session.state.value
 
     def __enter__(self) -> Worker:
         self.start()
@@ -345,6 +351,7 @@ class Worker:
         except Exception as error:  # a bug: no task may run on without a lease
             self._log.log.exception("the worker failed")
             self._fail(error)
+            self._lose_for_good()
         finally:
             self._active = EMPTY
             self._lags.close()
@@ -361,7 +368,7 @@ class Worker:
         for item in [*inputs, ClockMoved()]:
             if item is None:
                 if self.error is not None:
-                    self._lose_everything()
+                    self._lose_for_good()
                 return False
             if isinstance(item, Released) and item.role is Role.ACTIVE:
                 self._active = self._active - item.tasks
@@ -420,6 +427,10 @@ class Worker:
         self.assignment = None
         self._lags.lost()
         self._caller.lose()
+
+    def _lose_for_good(self) -> None:
+        self._has_failed = True
+        self._lose_everything()
 
     def _fail(self, error: BaseException) -> None:
         """Send nothing more and let the session expire: something failed that must not fail."""

@@ -23,6 +23,11 @@ class Ending:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 wake()
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._event.is_set()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait; False when `timeout_s` passed first."""
         return self._event.wait(timeout_s)

@@ -17,7 +17,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.worker.boottime import boottime_ms
-from muster.worker.errors import Fenced
+from muster.worker.errors import Fenced, WorkerError
 from muster.worker.lease import lease_until_ms
 
 pytestmark = pytest.mark.usefixtures("closes_soon")
@@ -186,6 +186,29 @@ def test_refused_for_good(mock_servers: str, coordinator: ScriptedCoordinator) -
     assert story.lines == ["lost 0_0 @1"]
     with pytest.raises(Fenced):
         w.__exit__(None, None, None)
+
+
+def test_a_worker_that_fails(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """If its loop raises, it loses its tasks; `wait` raises the error, and no leave is sent."""
+    story, broken = Story(), threading.Event()
+
+    def leased(until_ms: int, stop_ms: int) -> None:
+        if broken.is_set():
+            raise OSError("the pipe is closed")
+
+    w = worker(
+        mock_servers, coordinator, on_lease=leased, on_assigned=story.assigned, on_lost=story.lost
+    )
+    w.start()
+    given(w, coordinator, "0_0")
+    eventually(lambda: story.lines == ["assigned 0_0 @1"])
+    broken.set()
+    with pytest.raises(WorkerError, match="the pipe is closed"):
+        w.wait(PATIENCE_S)
+    assert (w.state, w.assignment, w.holds("0_0")) == ("ended", None, False)
+    w.close()
+    assert story.lines == ["assigned 0_0 @1", "lost 0_0 @1"]
+    assert not [e for e in coordinator.events if isinstance(e, Leave)]
 
 
 @pytest.mark.slow
