@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from muster.protocol.errors import ConfigError
 from muster.protocol.events import Lag
 from muster.protocol.ids import Task
 from muster.protocol.records import MemberAssignment
@@ -36,6 +38,8 @@ FIRST_TRIES: Final = 3
 """Attempts before the first join: without these lags the coordinator takes the copies for lost."""
 SOON_S: Final = 1.0
 RARELY_S: Final = 30.0
+LAG_END: Final = 2**63
+"""Lags are below it: events have 64 bits for them, one for the sign."""
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 
 
@@ -168,6 +172,21 @@ class ChangelogLags:
             log.info("changelogs do not say where they end: %s", error)
             self._admin = None  # a client that failed may keep asking a broker that no longer leads
         return ends
+
+
+def checked_lag(task: Task | str, lag: int) -> int:
+    """A lag in offsets as events may have it: 0 or more.
+
+    Raises:
+        ConfigError: it is not a whole number, or 2**63 or more.
+    """
+    try:
+        whole = index(lag)
+    except TypeError:
+        whole = LAG_END
+    if whole >= LAG_END:
+        raise ConfigError(f"lag of {task}", lag, "a whole number below 2**63")
+    return max(0, whole)
 
 
 def _positions_of(positions: Changelog, task: Task) -> Positions | None:

@@ -24,7 +24,7 @@ from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import KeyFile, key_file
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
-from muster.worker.changelog import Changelog, ChangelogLags
+from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
 from muster.worker.kafka_link import Connection, Link
@@ -262,8 +262,17 @@ class Worker:
         self._caller.released(TaskSet.of(tasks))
 
     def lag(self, offsets: Mapping[Task | str, int]) -> None:
-        """Report lags of copies, in offsets. Before the start: of copies found on disk."""
-        lags = {parse_task(t) if isinstance(t, str) else t: n for t, n in offsets.items()}
+        """Report lags of copies, in offsets. Before the start: of copies found on disk.
+
+        A lag below 0 counts as 0: a position may be newer than the end it is compared with.
+
+        Raises:
+            ConfigError: a lag that is not a whole number, or 2**63 or more. Nothing is reported.
+        """
+        lags = {
+            parse_task(task) if isinstance(task, str) else task: checked_lag(task, lag)
+            for task, lag in offsets.items()
+        }
         self._inbox.put(Restored(tuple(Lag(t, n) for t, n in sorted(lags.items()))))
 
     @property

@@ -108,6 +108,18 @@ def test_learners(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
         eventually(lambda: story.lines[2:] == ["forget 0_0 @2", "assigned 0_0 @2"])
 
 
+def test_lags_that_events_cannot_have(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """A lag below 0 is reported as 0; what is no whole number is refused, with the others."""
+    w = worker(mock_servers, coordinator)
+    for lag in (1.5, None, "7", 2**63):
+        with pytest.raises(ConfigError, match=r"lag of 0_1: .* whole number below 2\*\*63"):
+            w.lag({"0_0": 3, "0_1": lag})  # type: ignore[dict-item]  # what the test is about
+    w.lag({"0_0": -1, "0_1": 2**63 - 1})
+    with w:
+        join = coordinator.wait_for(Join)
+    assert join.lags == (Lag(Task("0", 0), 0), Lag(Task("0", 1), 2**63 - 1))
+
+
 @pytest.mark.parametrize("beside", [0, 1])
 def test_large_assignments(
     mock_servers: str, coordinator: ScriptedCoordinator, beside: int
