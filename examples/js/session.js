@@ -199,6 +199,8 @@ export class Worker {
     held.done = before.then(() => {
       this.say("start", held, given);
       return this.work(task, role, given, ending.signal, mayRun);
+    }).catch((error) => { // the task has stopped; what is asked to stop may say so with an AbortError
+      if (!ending.signal.aborted || error?.name !== "AbortError") console.error(`${nameOf(task)} failed:`, error);
     }).finally(() => {
       this.say("stop", held, given);
       if (this.held.get(key) === held && !ending.signal.aborted) this.lose(`${nameOf(task)} ended by itself`);

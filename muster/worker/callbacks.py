@@ -7,6 +7,7 @@ The session goes on while a callback runs. The rules:
   that fails here would fail one member after the other.
 - `on_revoked`, `on_forget` and `on_lost` that raise are called `STOP_ATTEMPTS` times. After that it
   is unknown whether the tasks stopped, so the worker fails without reporting them as released.
+- Without an event loop, a callback that returns an awaitable counts as one that raised.
 - While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before
   the others. When the callback returns, the rest has stopped.
 - After a loss `on_lost` is called at once, even while another callback runs, with the tasks whose
@@ -135,6 +136,7 @@ class Caller:
         self._started: _Lost = {}
         self._unstopped = 0  # calls that `AllStopped` still waits for
         self._thread = machine.thread("muster-callbacks", self._run)
+        self._losing: list[threading.Thread] = []  # threads that call `on_lost`
 
     # ----------------------------------------------------------------- called by the worker's loop
 
@@ -144,16 +146,22 @@ class Caller:
         self._thread.start()
 
     def close(self, wait_s: float) -> None:
-        """Stop after the queued calls."""
+        """Stop after the queued calls; wait at most `wait_s` seconds for them and `on_lost`."""
         self._queue.put(None)
-        if self.inside:
-            return
-        self._thread.join(wait_s)
+        until_s = self._machine.monotonic_s() + wait_s
+        for thread in (self._thread, *self._losing):
+            thread.join(max(0.0, until_s - self._machine.monotonic_s()))
 
     @property
     def inside(self) -> bool:
-        """Whether the calling code runs in a callback of this object's thread."""
-        return threading.current_thread() is self._thread
+        """Whether callbacks may wait for the calling code.
+
+        It runs in one of them, or on the event loop that runs them.
+        """
+        thread = threading.current_thread()
+        if thread is self._thread or thread in self._losing:
+            return True
+        return self._loop is not None and _running_loop() is self._loop
 
     def hung(self) -> str | None:
         """A log line about the running callback, when it has run for long; otherwise None."""
@@ -212,7 +220,9 @@ class Caller:
             self._era += 1
             lost, self._started = self._started, {}
             self._unstopped = 1 if self._running is None else 2
-        self._machine.thread("muster-lost", lambda: self._call_lost(lost)).start()
+        thread = self._machine.thread("muster-lost", lambda: self._call_lost(lost))
+        self._losing = [*(t for t in self._losing if t.is_alive()), thread]
+        thread.start()
 
     # --------------------------------------------------------------------------------- the thread
 
@@ -361,7 +371,7 @@ class Caller:
 
     def _invoke(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
         if self._loop is None:
-            callback(tuple(tasks), assignment)
+            _refuse_awaitable(callback, callback(tuple(tasks), assignment))
             return
         coroutine = _awaited(callback, tuple(tasks), assignment)
         try:
@@ -376,6 +386,25 @@ async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assi
     result = callback(tasks, assignment)
     if inspect.isawaitable(result):
         await result
+
+
+def _refuse_awaitable(callback: Callback, result: object) -> None:
+    """Nothing awaits it here: the callback would count as done although nothing of it ran."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"{_name(callback)} returned an awaitable ({type(result).__name__}), which nothing awaits;"
+        " use `async with Worker(...)`, or a callback that returns when its work is done"
+    )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _name(callback: Callback) -> str:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from muster.protocol.errors import ConfigError
 from muster.protocol.events import Lag
 from muster.protocol.ids import Task
 from muster.protocol.records import MemberAssignment
@@ -36,6 +38,8 @@ FIRST_TRIES: Final = 3
 """Attempts before the first join: without these lags the coordinator takes the copies for lost."""
 SOON_S: Final = 1.0
 RARELY_S: Final = 30.0
+LAG_END: Final = 2**63
+"""Lags are below it: events have 64 bits for them, one for the sign."""
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 
 
@@ -72,6 +76,9 @@ class ChangelogLags:
         self._copies = self._active = self._wanted = EMPTY
         self._restored = EMPTY  # actives whose lag is no longer computed
         self._posted: dict[Task, int] = {}
+        self._complaints: dict[
+            str, str
+        ] = {}  # what is logged -> the error; used by the thread only
 
     # ----------------------------------------------------------------- called by the worker's loop
 
@@ -110,11 +117,13 @@ class ChangelogLags:
     # --------------------------------------------------------------------------------- the thread
 
     def _run(self, positions: Changelog, then: Callable[[], None]) -> None:
-        for _ in range(FIRST_TRIES):
-            if self._look(positions, self._on_disk, EMPTY) or self._closing:
-                break
-            self._kicked.wait(SOON_S)
-        then()
+        try:
+            for _ in range(FIRST_TRIES):
+                if self._try_to_look(positions, self._on_disk, EMPTY) or self._closing:
+                    break
+                self._kicked.wait(SOON_S)
+        finally:  # without lags the worker must join all the same
+            then()
         while not self._closing:
             with self._lock:
                 is_awaited = any(self._posted.get(task, 1) for task in self._wanted)
@@ -124,11 +133,23 @@ class ChangelogLags:
             with self._lock:
                 copies, restoring = tuple(self._copies), self._active - self._restored
             if not self._closing:
-                self._look(positions, copies, restoring)
+                self._try_to_look(positions, copies, restoring)
+
+    def _try_to_look(
+        self, positions: Changelog, copies: Iterable[Task], restoring: TaskSet
+    ) -> bool:
+        """`_look`; True also when it raised, because it would raise again."""
+        try:
+            complete = self._look(positions, copies, restoring)
+        except Exception as error:  # whatever the positions cause, this thread must go on
+            self._complain("lags are not known", error)
+            return True
+        self._complaints.pop("lags are not known", None)
+        return complete
 
     def _look(self, positions: Changelog, copies: Iterable[Task], restoring: TaskSet) -> bool:
         """Post the lags that changed; False when an end offset could not be read."""
-        answers = {task: _positions_of(positions, task) for task in (*copies, *restoring)}
+        answers = {task: self._positions_of(positions, task) for task in (*copies, *restoring)}
         known = {task: offsets for task, offsets in answers.items() if offsets is not None}
         to_restore = {task: offsets for task, offsets in known.items() if offsets}
         lags = self._lags(to_restore)
@@ -169,11 +190,53 @@ class ChangelogLags:
             self._admin = None  # a client that failed may keep asking a broker that no longer leads
         return ends
 
+    def _positions_of(self, positions: Changelog, task: Task) -> Positions | None:
+        """A task's positions; empty = nothing to restore, None = the user's function failed."""
+        complaint = f"how far {task} is restored is not known"
+        try:
+            checked = _checked(positions(task) or {})
+        except Exception as error:
+            self._complain(complaint, error)
+            return None
+        self._complaints.pop(complaint, None)
+        return checked
 
-def _positions_of(positions: Changelog, task: Task) -> Positions | None:
-    """A task's positions; empty = nothing to restore, None = the user's function failed."""
+    def _complain(self, complaint: str, error: Exception) -> None:
+        """Log an error, unless it is the same as when this was tried before."""
+        if self._complaints.get(complaint) != repr(error):
+            self._complaints[complaint] = repr(error)
+            log.error("%s: %s", complaint, error, exc_info=error)
+
+
+def checked_lag(task: Task | str, lag: int) -> int:
+    """A lag in offsets as events may have it: 0 or more.
+
+    Raises:
+        ConfigError: it is not a whole number, or 2**63 or more.
+    """
     try:
-        return dict(positions(task) or {})
-    except Exception:
-        log.exception("how far %s is restored is not known", task)
-        return None
+        whole = index(lag)
+    except TypeError:
+        whole = LAG_END
+    if whole >= LAG_END:
+        raise ConfigError(f"lag of {task}", lag, "a whole number below 2**63")
+    return max(0, whole)
+
+
+def _checked(answer: Positions) -> Positions:
+    """The answer of the user's function, with Python's own integers.
+
+    Raises:
+        TypeError: it is not a mapping from (topic, partition) to an offset.
+    """
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"expected {{(topic, partition): offset}}, got {answer!r}")
+    checked: dict[tuple[str, int], int] = {}
+    for place, offset in answer.items():
+        try:
+            topic, partition = place
+            checked[topic, index(partition)] = index(offset)
+        except (TypeError, ValueError):
+            got = f"{place!r}: {offset!r}"
+            raise TypeError(f"expected (topic, partition): offset, got {got}") from None
+    return checked

@@ -24,7 +24,7 @@ from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import KeyFile, key_file
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
-from muster.worker.changelog import Changelog, ChangelogLags
+from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
 from muster.worker.kafka_link import Connection, Link
@@ -104,7 +104,7 @@ class Worker:
             join carries their lags.
         on_lease: called from the worker's loop with each new end of the lease (on the boot-time
             clock) and how long stopping may take after it, both in milliseconds; must return at
-            once. For programs that supervise the worker itself.
+            once. If it raises, the worker fails. For programs that supervise the worker itself.
 
     Raises:
         ConfigError: an argument that cannot be used; the error names it.
@@ -182,8 +182,10 @@ class Worker:
         self._active = EMPTY  # tasks that may run; only the loop's thread writes it
         self._lease_until_ms = 0
         self._ending = Ending(self._machine)
+        self._stopped = Ending(self._machine)  # its threads have ended, too
         self._loop_thread = self._machine.thread("muster-worker", self._run)
         self._started = False
+        self._has_failed = False
 
     # ------------------------------------------------------------------------------------- public
 
@@ -197,25 +199,24 @@ class Worker:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S, *, temporary: bool | None = None) -> None:
         """Stop every task (`on_revoked`), leave the group, stop all threads. Idempotent.
 
+        In a callback, and on the event loop that runs the callbacks, this only asks for the leave
+        and returns at once, because a callback that still has to run would wait for the caller.
+        `wait` and `ended` wait for the end. Threads that a callback itself waits for must not call
+        this.
+
         Args:
-            timeout_s: how long to wait for callbacks. After that no leave is sent, and the session
-                expires.
+            timeout_s: how many seconds to wait for callbacks. After that no leave is sent, and the
+                session expires.
             temporary: whether the group should wait for this member's return; None = yes if it has
                 an instance id.
         """
         if not self._started:
             return
-        back_soon = self._instance_id is not None if temporary is None else temporary
-        self._inbox.put(LeaveAsked(back_soon))
+        self._ask_to_leave(temporary)
         if self._caller.inside or threading.current_thread() is self._loop_thread:
-            return  # called from a callback: the leave is sent after it has returned
+            return  # callbacks may wait for the caller: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
-            self._log.log.error(
-                "callbacks did not stop within %.0f s; closing without a leave, so the session"
-                " expires",
-                timeout_s,
-            )
-            self._inbox.put(None)
+            self._abandon(timeout_s)
         self._loop_thread.join(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -261,14 +262,28 @@ class Worker:
         self._caller.released(TaskSet.of(tasks))
 
     def lag(self, offsets: Mapping[Task | str, int]) -> None:
-        """Report lags of copies, in offsets. Before the start: of copies found on disk."""
-        lags = {parse_task(t) if isinstance(t, str) else t: n for t, n in offsets.items()}
+        """Report lags of copies, in offsets. Before the start: of copies found on disk.
+
+        A lag below 0 counts as 0: a position may be newer than the end it is compared with.
+
+        Raises:
+            ConfigError: a lag that is not a whole number, or 2**63 or more. Nothing is reported.
+        """
+        lags = {
+            parse_task(task) if isinstance(task, str) else task: checked_lag(task, lag)
+            for task, lag in offsets.items()
+        }
         self._inbox.put(LagsKnown(tuple(Lag(t, n) for t, n in sorted(lags.items()))))
 
     @property
     def state(self) -> str:
-        """State of the session: new, joining, member, lost, leaving or ended."""
-        return self._session.state.value
+        """State of the session: new, joining, member, lost, leaving or ended.
+
+        A worker that fails has lost its tasks; it has ended when `wait` returns.
+        """
+        if self._ending.is_set:
+            return State.ENDED.value
+        return State.LOST.value if self._has_failed else self._session.state.value
 
     def __enter__(self) -> Worker:
         self.start()
@@ -294,7 +309,11 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self.close)
+        self._ask_to_leave(None)
+        # Not in a thread of the executor: the tasks may occupy all of them until they are revoked.
+        if not await self._ending.wait_async(CLOSE_TIMEOUT_S):
+            self._abandon(CLOSE_TIMEOUT_S)
+        await self._stopped.wait_async(CLOSE_TIMEOUT_S)
         if error is None and self.error is not None:
             raise self.error
 
@@ -324,6 +343,18 @@ class Worker:
         self._loop_thread.start()
         self._lags.open(self._link.open)
 
+    def _ask_to_leave(self, temporary: bool | None) -> None:
+        back_soon = self._instance_id is not None if temporary is None else temporary
+        self._inbox.put(LeaveAsked(back_soon))
+
+    def _abandon(self, waited_s: float) -> None:
+        """Send nothing more, no leave either, and let the session expire."""
+        self._log.log.error(
+            "callbacks did not stop within %.0f s; closing without a leave, so the session expires",
+            waited_s,
+        )
+        self._inbox.put(None)
+
     def _run(self) -> None:
         try:
             while self._session.state is not State.ENDED:
@@ -332,6 +363,7 @@ class Worker:
         except Exception as error:  # a bug: no task may run on without a lease
             self._log.log.exception("the worker failed")
             self._fail(error)
+            self._lose_for_good()
         finally:
             self._active = EMPTY
             self._lags.close()
@@ -339,6 +371,7 @@ class Worker:
                 self._log.log.warning("not everything could be written to Kafka before the end")
             self._ending.set()
             self._caller.close(FLUSH_S)
+            self._stopped.set()
 
     def _take_inputs(self) -> bool:
         """Take all inputs, acknowledgements first; False = abandon the session."""
@@ -347,7 +380,7 @@ class Worker:
         for item in [*inputs, ClockMoved()]:
             if item is None:
                 if self.error is not None:
-                    self._lose_everything()
+                    self._lose_for_good()
                 return False
             if isinstance(item, Released) and item.role is Role.ACTIVE:
                 self._active = self._active - item.tasks
@@ -406,6 +439,10 @@ class Worker:
         self.assignment = None
         self._lags.lost()
         self._caller.lose()
+
+    def _lose_for_good(self) -> None:
+        self._has_failed = True
+        self._lose_everything()
 
     def _fail(self, error: BaseException) -> None:
         """Send nothing more and let the session expire: something failed that must not fail."""

@@ -23,13 +23,21 @@ class Ending:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 wake()
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._event.is_set()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait; False when `timeout_s` passed first."""
         return self._event.wait(timeout_s)
 
-    async def wait_async(self) -> None:
-        """`wait`, for coroutines."""
+    async def wait_async(self, timeout_s: float | None = None) -> bool:
+        """`wait`, for coroutines. It uses no thread, so it cannot wait for a free one."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         self._wakers.append(lambda: loop.call_soon_threadsafe(woken.set))
         if not self._event.is_set():  # `set` sets the event first, then wakes
-            await woken.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await woken.wait()
+        return self._event.is_set()

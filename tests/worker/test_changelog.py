@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from support.suite.waiting import PATIENCE_S
 from support.worker.mock_worker import worker
 from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 from support.worker.talk import Talk
@@ -130,3 +132,59 @@ def test_the_first_join_waits_for_the_broker(
     restoring.at["0_7"] = {(CHANGELOG, 1): 2}
     with worker(written, coordinator, lag_from_changelog=restoring.position, on_disk=["0_7"]):
         assert coordinator.wait_for(Join).lags == (Lag(Task("0", 7), 5),)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {(CHANGELOG, 0): None},
+        {(CHANGELOG, 0): 1.5},
+        {(CHANGELOG, None): 1},
+        {(CHANGELOG, 2**40): 1},
+        {CHANGELOG: 1},
+        [(CHANGELOG, 0)],
+        OSError("the disk is away"),
+    ],
+)
+def test_positions_that_are_none(
+    written: str,
+    restoring: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    wrong: object,
+) -> None:
+    """The log says once what is wrong; the worker may join, and lags go on being computed."""
+    monkeypatch.setattr(changelog, "SOON_S", 0.02)
+    restoring.at["0_7"] = wrong  # type: ignore[assignment]  # what the test is about
+    asked: list[Task] = []
+    opened = threading.Event()
+
+    def position(task: Task) -> dict[tuple[str, int], int] | None:
+        asked.append(task)
+        return restoring.position(task)
+
+    lags = ChangelogLags(
+        {"bootstrap.servers": written}, position, TaskSet.of(["0_7"]), restoring.posted.append
+    )
+    lags.open(opened.set)
+    try:
+        assert opened.wait(PATIENCE_S)
+        lags.assigned(Talk().record(learner=["0_7"]))
+        eventually(lambda: len(asked) > 3)
+        assert restoring.newest == {}
+        restoring.at["0_7"] = {(CHANGELOG, 1): 6}
+        eventually(lambda: restoring.newest == {"0_7": 1})
+    finally:
+        lags.close()
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_function_that_ends_the_thread(written: str, coordinator: ScriptedCoordinator) -> None:
+    """The worker joins all the same."""
+
+    def position(task: Task) -> None:
+        raise SystemExit
+
+    with worker(written, coordinator, lag_from_changelog=position, on_disk=["0_7"]):
+        coordinator.wait_for(Join)

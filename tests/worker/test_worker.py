@@ -17,7 +17,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.worker.boottime import boottime_ms
-from muster.worker.errors import Fenced
+from muster.worker.errors import Fenced, WorkerError
 from muster.worker.lease import lease_until_ms
 
 pytestmark = pytest.mark.usefixtures("closes_soon")
@@ -108,6 +108,18 @@ def test_learners(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
         eventually(lambda: story.lines[2:] == ["forget 0_0 @2", "assigned 0_0 @2"])
 
 
+def test_lags_that_events_cannot_have(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """A lag below 0 is reported as 0; what is no whole number is refused, with the others."""
+    w = worker(mock_servers, coordinator)
+    for lag in (1.5, None, "7", 2**63):
+        with pytest.raises(ConfigError, match=r"lag of 0_1: .* whole number below 2\*\*63"):
+            w.lag({"0_0": 3, "0_1": lag})  # type: ignore[dict-item]  # what the test is about
+    w.lag({"0_0": -1, "0_1": 2**63 - 1})
+    with w:
+        join = coordinator.wait_for(Join)
+    assert join.lags == (Lag(Task("0", 0), 0), Lag(Task("0", 1), 2**63 - 1))
+
+
 @pytest.mark.parametrize("beside", [0, 1])
 def test_large_assignments(
     mock_servers: str, coordinator: ScriptedCoordinator, beside: int
@@ -186,6 +198,29 @@ def test_refused_for_good(mock_servers: str, coordinator: ScriptedCoordinator) -
     assert story.lines == ["lost 0_0 @1"]
     with pytest.raises(Fenced):
         w.__exit__(None, None, None)
+
+
+def test_a_worker_that_fails(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """If its loop raises, it loses its tasks; `wait` raises the error, and no leave is sent."""
+    story, broken = Story(), threading.Event()
+
+    def leased(until_ms: int, stop_ms: int) -> None:
+        if broken.is_set():
+            raise OSError("the pipe is closed")
+
+    w = worker(
+        mock_servers, coordinator, on_lease=leased, on_assigned=story.assigned, on_lost=story.lost
+    )
+    w.start()
+    given(w, coordinator, "0_0")
+    eventually(lambda: story.lines == ["assigned 0_0 @1"])
+    broken.set()
+    with pytest.raises(WorkerError, match="the pipe is closed"):
+        w.wait(PATIENCE_S)
+    assert (w.state, w.assignment, w.holds("0_0")) == ("ended", None, False)
+    w.close()
+    assert story.lines == ["assigned 0_0 @1", "lost 0_0 @1"]
+    assert not [e for e in coordinator.events if isinstance(e, Leave)]
 
 
 @pytest.mark.slow

@@ -65,6 +65,26 @@ def test_coroutines_need_a_loop(mock_servers: str) -> None:
         w.start()
 
 
+def test_awaitables_need_a_loop(
+    mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a plain `with`, a callback that returns a coroutine failed: its tasks are not released."""
+    monkeypatch.setattr(callbacks, "STOP_ATTEMPTS", 2)
+
+    async def stop(tasks: tuple[Task, ...]) -> None: ...
+
+    w = worker(mock_servers, coordinator, on_revoked=lambda tasks, _: stop(tasks))
+    w.start()
+    join = given(w, coordinator, "0_0")
+    coordinator.assign(join, [], generation=2)
+    with pytest.raises(CallbackFailed) as caught:
+        w.wait(PATIENCE_S)
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert "async with" in str(caught.value.__cause__)
+    w.close()
+    assert not [e for e in coordinator.events if isinstance(e, Report | Leave)]
+
+
 def test_a_failed_start_is_repeated(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
