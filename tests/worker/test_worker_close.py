@@ -71,7 +71,7 @@ def test_async_with_abandons_callbacks_that_hang(
         return w.state
 
     asyncio.run(life())
-    assert "the session is left" in caplog.text
+    assert "closing without a leave, so the session expires" in caplog.text
     assert not [event for event in coordinator.events if isinstance(event, Leave)]
 
 
