@@ -76,9 +76,7 @@ class ChangelogLags:
         self._copies = self._active = self._wanted = EMPTY
         self._restored = EMPTY  # actives whose lag is no longer computed
         self._posted: dict[Task, int] = {}
-        self._complaints: dict[
-            str, str
-        ] = {}  # what is logged -> the error; used by the thread only
+        self._complaints: dict[str, str] = {}  # what was logged -> its error; for the thread only
 
     # ----------------------------------------------------------------- called by the worker's loop
 
@@ -170,7 +168,7 @@ class ChangelogLags:
         """Lags of the tasks for which every partition's end offset could be read."""
         ends = self._ends({place for positions in positions_of.values() for place in positions})
         return {
-            task: sum(max(0, ends[place] - offset) for place, offset in positions.items())
+            task: sum(max(0, ends[place] - max(0, offset)) for place, offset in positions.items())
             for task, positions in positions_of.items()
             if ends.keys() >= positions.keys()
         }
@@ -227,16 +225,15 @@ def _checked(answer: Positions) -> Positions:
     """The answer of the user's function, with Python's own integers.
 
     Raises:
-        TypeError: it is not a mapping from (topic, partition) to an offset.
+        ValueError: a key is not (topic, partition), or a value is no offset.
     """
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"expected {{(topic, partition): offset}}, got {answer!r}")
     checked: dict[tuple[str, int], int] = {}
-    for place, offset in answer.items():
+    for place, offset in dict(answer).items():
         try:
             topic, partition = place
-            checked[topic, index(partition)] = index(offset)
-        except (TypeError, ValueError):
+            topic_partition = TopicPartition(topic, index(partition))  # raises what it cannot hold
+            checked[topic_partition.topic, topic_partition.partition] = index(offset)
+        except (TypeError, ValueError, OverflowError):
             got = f"{place!r}: {offset!r}"
-            raise TypeError(f"expected (topic, partition): offset, got {got}") from None
+            raise ValueError(f"expected (topic, partition): offset, got {got}") from None
     return checked
