@@ -157,15 +157,18 @@ class SimulatedWorker(Worker):
 
             return watched_coroutine
 
-        def watched(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+        def watched(tasks: tuple[Task, ...], assignment: Assignment) -> object:
             began = self._called(name, tasks)
             try:
-                if call is not None:
-                    call(tasks, assignment)
+                result = None if call is None else call(tasks, assignment)
             except BaseException as error:
                 self._raised(name, error)
                 raise
+            if inspect.isawaitable(result):  # nothing has run; the worker refuses it
+                self._raised(name, TypeError("it returned an awaitable, which nothing awaits"))
+                return result
             self._returned(name, tasks, began)
+            return None
 
         return watched
 

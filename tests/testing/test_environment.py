@@ -323,6 +323,21 @@ def test_a_callback_that_raises_is_called_again(muster_environment: Make) -> Non
     assert len(tries) == 4
 
 
+def test_a_coroutine_that_nothing_awaits_has_stopped_nothing(muster_environment: Make) -> None:
+    """A plain callback that returns a coroutine did not run it, so its task is not released."""
+    env = muster_environment({"orders": 2})
+
+    async def stop() -> None:
+        """Would stop the tasks."""
+
+    env.worker("W1", on_revoked=lambda *_: stop())
+    env.settle()
+    env.worker("W2")
+    env.advance(60)
+    assert "on_revoked raised TypeError: it returned an awaitable" in env.story
+    assert "its on_revoked returned" not in env.story
+
+
 def test_a_callback_that_waits_outside_is_named(
     muster_environment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
