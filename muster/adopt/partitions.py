@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from muster.adopt.model import AssignableUnits
 from muster.discovery import load
@@ -26,7 +25,10 @@ from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
+from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.settings import ClientSettings
+from muster.logs import KAFKA
+from muster.output import wall_ms
 from muster.protocol.errors import MusterError
 from muster.protocol.sources import Source
 from muster.protocol.tasks import Subtopology
@@ -66,7 +68,7 @@ class Partitions:
         self._clients = clients
         self._measures: dict[str, Measure] = {}
         self._measured: defaultdict[str, _Measured] = defaultdict(_Measured)
-        self._admin = AdminClient(clients.librdkafka({"log_level": 0}))
+        self._admin = LastingAdmin(clients.librdkafka({"log_level": 0}), KAFKA)
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._posts: dict[str, Callable[[AssignableUnits], None]] = {}
         self._posted: dict[str, AssignableUnits] = {}
@@ -114,7 +116,7 @@ class Partitions:
             if self._closing or not wanted:
                 continue
             try:
-                found = discovery.topics(self._admin, topics)
+                found = discovery.topics(self._admin.client, topics)
             except (KafkaException, TimeoutError) as error:
                 log.info("topics cannot be looked up: %s", error)
                 continue
@@ -147,7 +149,7 @@ class Partitions:
             places = [(unit.name, number) for unit in units for number in range(unit.size)]
             try:
                 loads = load.by_measure(
-                    self._clients, self._admin, measure, places, group, time.time_ns() // 1_000_000
+                    self._clients, self._admin.client, measure, places, group, wall_ms()
                 )
                 known.fault = ""
             except (KafkaException, MusterError, TimeoutError) as error:
@@ -155,6 +157,7 @@ class Partitions:
                 if fault != known.fault:
                     log.warning("%s not measured: %s", measure, fault, extra={"group": group})
                 known.fault = fault
+                self._admin.replace()
         if loads is not None and measure is Measure.LAG:
             loads = known.lags = smoothed(known.lags, loads)
         source = Source(topics=tuple(unit.name for unit in units), measure=str(measure))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
 from muster.documents.group_config import as_json as config_json
-from muster.errors import BadInput
+from muster.errors import BadInput, NotFound
 from muster.kafka.groups import Kind, listed
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings
@@ -128,10 +128,26 @@ def _watch(
         time.sleep(LOOK_EVERY_S)
         try:
             shadowed = read_groups(clients, names, measures=(), connect_url=args.connect_url)
+        except NotFound as error:
+            if args.group:
+                raise
+            print(f"muster shadow: {one_line(str(error))}", file=sys.stderr)
+            names, shadowed = _remaining(clients, names), []
+            if not names:
+                return
         except MusterError as error:  # a broker that is away comes back
             if not error.retriable:
                 raise
             print(f"muster shadow: {one_line(str(error))}", file=sys.stderr)
+
+
+def _remaining(clients: ClientSettings, names: Sequence[str]) -> list[str]:
+    """Those of the watched groups that Kafka still has; all of them while it does not answer."""
+    try:
+        there = {each.group for each in listed(clients)}
+    except MusterError:
+        return list(names)
+    return [name for name in names if name in there]
 
 
 def _note(
