@@ -20,6 +20,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from ownership import Counts, Ownership, place_of
 
+from muster.boottime import boottime_ms
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
@@ -29,7 +30,6 @@ from muster.protocol.keys import key_of
 from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
-from muster.worker.boottime import boottime_ms
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import (
     Acknowledged,

@@ -20,9 +20,9 @@ from muster.adopt.model import (
     Stop,
 )
 from muster.adopt.muster_topics import MusterTopics
+from muster.boottime import boottime_ms
 from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot
-from muster.worker.boottime import boottime_ms
 
 log = logging.getLogger("muster.adopt")
 

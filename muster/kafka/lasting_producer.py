@@ -57,7 +57,7 @@ class LastingProducer:
         Args:
             topic: full name.
             record: key, value and headers.
-            on_delivery: gets the outcome; None = nobody needs it.
+            on_delivery: gets the outcome; None = the caller does not need it.
             partition: the partition to write to; None = the key's.
 
         Raises:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
-from muster.worker.boottime import boottime_ms
+from muster.boottime import boottime_ms
 
 _Item = TypeVar("_Item")
 

@@ -243,7 +243,7 @@ def looks_without_orders(world: GovernedWorld) -> AssignableUnits:
 
 @BOTH
 def test_one_look_lacks_a_topic(protocols):
-    """Nobody loses a partition of it: the broker that was asked had not caught up."""
+    """No member loses a partition of it: the broker that was asked had not caught up."""
     world = GovernedWorld({"orders": 6, "audit": 6})
     governor = world.adopt()
     followers = {name: world.follower(name, protocols=protocols) for name in "AB"}

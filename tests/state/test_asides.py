@@ -205,7 +205,7 @@ def caught_up(story: Slow, how: str) -> Event:
 @pytest.mark.parametrize("how", SAYS)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_copy_that_catches_up_meanwhile_takes_over(batch: str, how: str, assignor: str) -> None:
-    """The answer makes W2's standbys learners; they have caught up, which nobody says again."""
+    """The answer makes W2's standbys learners; no member reports that they caught up."""
     desk = Desk()
     story = drained(desk, assignor)
     for ms, name in zip((1_300, 1_600, 1_700), BATCHES, strict=True):

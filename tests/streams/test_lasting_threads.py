@@ -158,7 +158,7 @@ class Dying(Loop):
         super().__init__("muster-dying")
 
     def _run(self) -> None:
-        raise ValueError("nobody expected this")
+        raise ValueError("an unexpected value")
 
 
 def test_a_thread_that_dies_says_why() -> None:

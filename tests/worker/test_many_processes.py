@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from support.worker.scripted_coordinator import eventually
 
+from muster.boottime import boottime_ms
 from muster.cli.main import main
 from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
 from muster.worker import process_guard
 from muster.worker.assignment import Assignment
-from muster.worker.boottime import boottime_ms
 from muster.worker.processes import Processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a Linux guard")

@@ -15,10 +15,10 @@ import pytest
 from support.worker.scripted_coordinator import eventually
 
 import muster.worker.processes as processes_module
+from muster.boottime import boottime_ms
 from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
 from muster.worker.assignment import Assignment
-from muster.worker.boottime import boottime_ms
 from muster.worker.processes import Processes
 
 FOREVER_MS = 3_600_000
@@ -218,7 +218,7 @@ import muster.worker.processes as processes_module
 from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
 from muster.worker.assignment import Assignment
-from muster.worker.boottime import boottime_ms
+from muster.boottime import boottime_ms
 from muster.worker.processes import Processes
 folder, lease_ms = sys.argv[1], int(sys.argv[2])
 processes = Processes(f"cd {folder}; {sys.argv[3]}", log_file=f"{folder}/log.jsonl")

@@ -11,12 +11,12 @@ from support.worker.mock_worker import Story, given, worker
 from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster import Worker
+from muster.boottime import boottime_ms
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Heartbeat, Join, Lag, Leave, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import Subtopology, TaskSet
-from muster.worker.boottime import boottime_ms
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.lease import lease_until_ms
 
