@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 from urllib.parse import urlsplit
 
 from muster.adopt import join_metadata
@@ -24,9 +22,6 @@ from muster.protocol.unknown_names import there_are
 
 log = logging.getLogger("muster.adopt")
 
-PATIENCE_S: Final = 20.0
-"""How long to wait for the names of a Connect cluster's workers while it rebalances."""
-PAUSE_S: Final = 0.25
 STREAMS_PROTOCOL = "stream"
 """Name of the assignor of Kafka Streams' classic groups."""
 _REFUSED: Mapping[groups.Kind, str] = {
@@ -92,7 +87,9 @@ def governable(
         for name in known:
             if existing[name].kind in _REFUSED:
                 raise BadInput(f"group {name!r} {_REFUSED[existing[name].kind]}")
-        described = {each.group: each for each in _settled(client, known)}
+        # a Connect cluster that rebalances hides the names of its workers
+        stable = groups.describe_stable_with(client, known, [groups.Kind.CONNECT])
+        described = {each.group: each for each in stable}
     for name in names:
         if name not in described or not described[name].members:
             kind = fresh or _kind_without_members(name, described.get(name), configured)
@@ -121,21 +118,6 @@ def _kind_without_members(
     if described is not None and described.kind is groups.Kind.CONNECT:
         return Kind.CONNECT
     return configured[name]
-
-
-def _settled(client: groups.Client, names: Sequence[str]) -> list[Description]:
-    """The groups, as soon as Kafka names their workers: it does not during a rebalance."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        found = groups.describe_with(client, names)
-        moving = [each for each in found if each.kind is groups.Kind.CONNECT and _is_moving(each)]
-        if not moving or time.monotonic() >= until:
-            return found
-        time.sleep(PAUSE_S)
-
-
-def _is_moving(described: Description) -> bool:
-    return described.is_rebalancing and bool(described.members)
 
 
 def is_governed(clients: ClientSettings, group: str) -> bool:
@@ -186,7 +168,7 @@ def _checked(described: Description, own: str | None) -> GovernableGroup:
     followers = (member for member in described.members if not member.is_governor)
     names = tuple(join_metadata.printable(member.name) for member in followers)
     topics = tuple(described.topics()) if kind is Kind.CONSUMER else ()
-    return GovernableGroup(kind, names, described.assignor, topics, _is_moving(described))
+    return GovernableGroup(kind, names, described.assignor, topics, described.is_hidden)
 
 
 def pins_of(

@@ -18,7 +18,7 @@ from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
 from muster.documents.group_config import as_json as config_json
 from muster.errors import BadInput, NotFound
-from muster.kafka.groups import Kind, listed
+from muster.kafka.groups import PATIENCE_S, Kind, listed
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings
 from muster.output import json_line, one_line
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(groups) > 1 and (change["add"] or change["remove"]):
         raise BadInput("--add-member and --remove-member change one group: give one --group")
-    shadowed = read_groups(clients, groups, connect_url=args.connect_url)
+    shadowed = read_groups(clients, groups, connect_url=args.connect_url, waits=True)
     for number, each in enumerate(shadowed):
         shadow = _shadow(each, change, args)
         if args.format == "json":
@@ -104,8 +104,9 @@ def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.N
     now = figures_of(shadowed, group, present(group))
     if not shadowed.description.members and not change["add"]:
         return Shadow(shadowed, group, now, None, None, "the group has no members")
-    if shadowed.description.kind is Kind.CLASSIC and shadowed.description.is_rebalancing:
-        return Shadow(shadowed, group, now, None, None, "the group is rebalancing; ask again")
+    if shadowed.description.is_hidden:
+        why = f"the group has been rebalancing for {PATIENCE_S:.0f} s or longer; ask again"
+        return Shadow(shadowed, group, now, None, None, why)
     plan = planned(group, **{**change, "assignor": None})
     for warning in plan.pop("warnings", ()):
         print(f"muster shadow: {one_line(warning)}", file=sys.stderr)
@@ -123,7 +124,7 @@ def _watch(
     trackers = {name: RebalanceTracker() for name in names}
     while True:
         for each in shadowed:
-            if not (each.description.kind is Kind.CLASSIC and each.description.is_rebalancing):
+            if not each.description.is_hidden:
                 _note(trackers[each.description.group], each, change, args)
         time.sleep(LOOK_EVERY_S)
         try:

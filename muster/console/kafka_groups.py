@@ -16,7 +16,7 @@ from muster.console.store import SHADOWED, Store
 from muster.discovery.topics import topics
 from muster.errors import BadInput, NotFound
 from muster.kafka.cluster import admin, failures_named
-from muster.kafka.groups import Description, Kind, Listed, describe_with, listed_with
+from muster.kafka.groups import Description, Listed, describe_with, listed_with
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.output import wall_ms
@@ -123,8 +123,8 @@ class PublishedShadows:
     def take(self, shadowed: ShadowedGroup) -> None:
         """Add a group to the store if it differs from its previous reading."""
         described = shadowed.description
-        if described.is_rebalancing and described.kind is Kind.CLASSIC:
-            return  # Kafka returns no assignments during a rebalance
+        if described.is_hidden:
+            return  # its snapshot would show no owners, and workers under other names
         try:
             group = to_snapshot(shadowed)
         except (BadInput, MusterError) as error:

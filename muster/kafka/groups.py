@@ -5,8 +5,8 @@
 ``streams``   Kafka Streams applications to which the broker assigns (KIP-1071)
 ``connect``   workers of a Connect cluster: what each runs, and the config it has read
 
-Kafka returns the metadata and assignments of a classic group's members only while it is stable. The
-login needs the right to describe the groups, and no other.
+Kafka returns the metadata and assignments of the members of ``classic`` and ``connect`` groups only
+while the group is stable. The login needs the right to describe the groups, and no other.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ Message: TypeAlias = Any
 """...and a part of an answer; kafka-python's classes have no types."""
 ATTEMPTS = 20
 PAUSE_S = 0.25
+PATIENCE_S = 20.0
+"""How long to wait for what Kafka hides of a group that rebalances."""
 NO_MEMBER = "muster-no-member"
 """A member id that no member has: those that Kafka and its clients make end with a UUID."""
 SEAT_PREFIX = "muster-governor"
@@ -203,8 +205,13 @@ class Description:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether it rebalances; Kafka then returns no assignments of a classic group."""
+        """Whether it rebalances."""
         return self.state not in ("Stable", "Empty", "Dead")
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether Kafka returns only the ids of its members: it rebalances, and a member leads."""
+        return self.is_rebalancing and self.kind in (Kind.CLASSIC, Kind.CONNECT)
 
     def topics(self) -> list[str]:
         """Topics that its members read, as far as their metadata shows, sorted."""
@@ -260,6 +267,22 @@ def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
             raise NotFound(f"group {next(iter(waiting))!r}: its coordinator does not describe it")
         time.sleep(PAUSE_S)
     return [described[group] for group in groups]
+
+
+def describe_stable_with(
+    client: Client, groups: Sequence[str], kinds: Iterable[Kind]
+) -> list[Description]:
+    """As `describe_with`, when no group of these kinds rebalances, at the latest after PATIENCE_S.
+
+    A group that rebalances longer is returned as it is then: see `Description.is_hidden`.
+    """
+    latest = time.monotonic() + PATIENCE_S
+    while True:
+        described = describe_with(client, groups)
+        hidden = any(each.is_hidden and each.kind in kinds for each in described)
+        if not hidden or time.monotonic() >= latest:
+            return described
+        time.sleep(PAUSE_S)
 
 
 def listed_with(client: Client) -> list[Listed]:

@@ -17,7 +17,8 @@ from muster.discovery.topics import Topic, topics
 from muster.errors import BadInput, Unreachable
 from muster.kafka.access_check import Refused
 from muster.kafka.cluster import admin, failures_named
-from muster.kafka.groups import Description, Kind, describe
+from muster.kafka.groups import Description, Kind, describe_stable_with, describe_with
+from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.output import wall_ms
 
@@ -51,6 +52,7 @@ def read_groups(
     *,
     measures: Sequence[Measure] = tuple(Measure),
     connect_url: str | None = None,
+    waits: bool = False,
 ) -> list[ShadowedGroup]:
     """Read groups; return them in the order of `groups`.
 
@@ -59,12 +61,20 @@ def read_groups(
         groups: names.
         measures: loads to measure.
         connect_url: REST address of a Connect worker; None = only running connectors are known.
+        waits: whether to wait for a group that rebalances: it hides its owners until it is stable.
 
     Raises:
         NotFound, BadInput, Unreachable, Refused: as `muster.kafka.groups.describe`.
     """
-    described = map(without_governor, describe(clients, groups))
-    return [_read_group(clients, each, measures, connect_url) for each in described]
+    with connected(clients) as client:
+        described = (
+            describe_stable_with(client, groups, tuple(Kind))
+            if waits
+            else describe_with(client, groups)
+        )
+    return [
+        _read_group(clients, without_governor(each), measures, connect_url) for each in described
+    ]
 
 
 def without_governor(description: Description) -> Description:
@@ -84,10 +94,9 @@ def _read_group(
     now_ms = wall_ms()
     if description.kind is Kind.CONNECT:
         jobs = None if connect_url is None else connectors(connect_url)
-        return ShadowedGroup(
-            description, connectors=jobs, at_ms=now_ms, unknown=_connect_unknown(jobs)
-        )
-    unknown: list[str] = []
+        unknown = [*_hidden(description), *_connect_unknown(jobs)]
+        return ShadowedGroup(description, connectors=jobs, at_ms=now_ms, unknown=tuple(unknown))
+    unknown = []
     with failures_named(clients):
         client = admin(clients)
         known_topics = topics(client, description.topics())
@@ -115,13 +124,8 @@ def _unknown(
     loads: Mapping[Place, Load],
     commits: Mapping[Place, int] | None,
 ) -> list[str]:
-    lines = []
+    lines = _hidden(description)
     members = description.members
-    if description.is_rebalancing and description.kind is Kind.CLASSIC:
-        lines.append(
-            f"owners: the group is rebalancing ({description.state}), and Kafka returns the"
-            " assignments of a classic group only when it is stable"
-        )
     if members and not any(member.rack for member in members):
         lines.append("cross-rack partitions: no member has a rack (client.rack)")
     elif known_topics and not any(topic.has_racks for topic in known_topics.values()):
@@ -142,11 +146,20 @@ def _unknown(
     return lines
 
 
-def _connect_unknown(jobs: Mapping[str, int] | None) -> tuple[str, ...]:
+def _hidden(description: Description) -> list[str]:
+    if not description.is_hidden:
+        return []
+    return [
+        f"owners: the group is rebalancing ({description.state}), and Kafka returns the"
+        f" assignments of a {description.kind} group only when it is stable"
+    ]
+
+
+def _connect_unknown(jobs: Mapping[str, int] | None) -> list[str]:
     lines = ["load: Connect does not measure its tasks; each counts as 1"]
     if jobs is None:
         lines.append("connectors and tasks that no worker runs now: give --connect-url")
-    return tuple(lines)
+    return lines
 
 
 def connectors(url: str) -> dict[str, int]:

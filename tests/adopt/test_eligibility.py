@@ -152,9 +152,9 @@ def test_a_cluster_that_rebalances(monkeypatch, capsys):
         return [Description("cluster", groups.Kind.CONNECT, state, "sessioned", None, workers)]
 
     monkeypatch.setattr(groups, "describe_with", described)
-    monkeypatch.setattr(eligibility, "PAUSE_S", 0.0)
+    monkeypatch.setattr(groups, "PAUSE_S", 0.0)
     assert eligibility.governable(None, ["cluster"])["cluster"].members == ("w1:8083",)
-    monkeypatch.setattr(eligibility, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(groups, "PATIENCE_S", 0.0)
     assert main(["adopt", "--group", "cluster", "--pin", "a=w1:8083"]) == 2
     assert "rebalances, and Kafka does not say who its workers are" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ class Ended(Exception):
 
 def watched(name: str) -> Any:  # stands for a `ShadowedGroup`
     """A group that rebalances, so that the watch only looks at its name."""
-    kind = SimpleNamespace(group=name, kind=shadow.Kind.CLASSIC, is_rebalancing=True)
+    kind = SimpleNamespace(group=name, is_hidden=True)
     return SimpleNamespace(description=kind)
 
 
