@@ -13,8 +13,9 @@ from pyspark.daemon import manager
 import muster.assignor.registry
 import muster.streams.operator_envelope
 import muster.streams.processor  # noqa: F401  # for the workers
-from muster.streams import worker_output
+from muster.streams import state_calls, worker_output
 
 if __name__ == "__main__":
     worker_output.install()
+    state_calls.install()
     manager()

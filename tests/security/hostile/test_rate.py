@@ -5,6 +5,9 @@ attack for 10 seconds at `RATE` records a second. It prints the innocent group's
 answer (broker timestamps) before and during the attack, memory, and the size of the checkpoint. The
 test asserts that every event is answered and the job lives; the times depend on the machine.
 
+``MUSTER_HOSTILE_AT_ONCE=1`` writes each attack once, as fast as the broker takes it, in the sizes
+of `SIZES`, instead of at a steady rate. The innocent group is asked for as many seconds from then.
+
 ``MUSTER_HOSTILE_BYTES=262144`` limits the attacker to so many bytes a second, as a Kafka quota
 does. ``MUSTER_HOSTILE_READER=1`` adds a plain reader of the input topics, and a column with the
 99th percentile of its time from event to read: where that is long, the broker is the limit.
@@ -56,6 +59,11 @@ ONLY = os.environ.get("MUSTER_HOSTILE_ONLY", "")
 """Names of attacks, separated by commas; empty = all."""
 BYTES = float(os.environ.get("MUSTER_HOSTILE_BYTES", "inf"))
 """Bytes that the attacker writes in a second, at most."""
+AT_ONCE = "MUSTER_HOSTILE_AT_ONCE" in os.environ
+SIZES = {"groups": 100_000, "unknown members": 80_000, "ticking": 20_000, "rubbish": 100_000}
+"""Records of an attack that is written at once; of `ticking`, a hundred for each group."""
+SIZE = 2_000
+"""Records of the other attacks that are written at once."""
 HAS_READER = "MUSTER_HOSTILE_READER" in os.environ
 PACE_S = 0.1
 """Seconds between two joins of the innocent group."""
@@ -158,20 +166,21 @@ def answers(topics: Topics) -> Consumer:
 
 
 class Attack(threading.Thread):
-    """Writes a bomb's records repeatedly at a steady rate."""
+    """Writes a bomb's records repeatedly at a steady rate, or once."""
 
     def __init__(self, topics: Topics, bomb: Bomb) -> None:
         super().__init__(daemon=True)
         told = topics.clients.producer({"linger.ms": 20, "message.max.bytes": 1_048_588})
         self._producer, self._topics = Producer(told), topics
-        self._records = list(bomb.records(int(RATE * SECONDS)))  # made before the clock starts
+        count = SIZES.get(bomb.name, SIZE) if AT_ONCE else int(RATE * SECONDS)
+        self._records = list(bomb.records(count))  # made before the clock starts
         self.written = 0
         self.bytes = 0
 
     def run(self) -> None:
         """Write until the time is over."""
         began_s = time.monotonic()
-        for kind, key, value in cycle(self._records):
+        for kind, key, value in self._records if AT_ONCE else cycle(self._records):
             spent_s = time.monotonic() - began_s
             if spent_s > SECONDS:
                 break
@@ -181,13 +190,16 @@ class Attack(threading.Thread):
                 self._producer.produce(self._topics.name(kind), value, key)
             except BufferError:
                 self._producer.poll(1)
-            due_s = began_s + min(max(self.written / RATE, self.bytes / BYTES), SECONDS)
             self._producer.poll(0)
+            if AT_ONCE:
+                continue
+            due_s = began_s + min(max(self.written / RATE, self.bytes / BYTES), SECONDS)
             # In steps: a wait for each record would be a loop without a rest, and take a core that
             # the job needs. A client elsewhere takes none.
             if (left_s := due_s - time.monotonic()) > STEP_S:
                 time.sleep(left_s)
         self._producer.flush(60)
+        time.sleep(max(began_s + SECONDS - time.monotonic(), 0))
 
 
 class Reader(threading.Thread):

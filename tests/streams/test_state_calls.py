@@ -1,0 +1,184 @@
+"""Requests to the state store: the bytes are those that PySpark sends, and no reply gets lost."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyspark.worker
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql.streaming import stateful_processor
+from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.streaming.value_state_client import ValueStateClient
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from muster.streams import state_calls
+from muster.streams.operator_envelope import values
+
+KEY = StructType([StructField("lane", BinaryType())])
+
+
+class Store(threading.Thread):
+    """The JVM's end of the socket: keeps values by key and name, and answers in order.
+
+    Attributes:
+        requests: what it was asked, in order; bytes.
+        refuses: a value that it does not write.
+        may_answer: while it is not set, the store reads requests and answers none.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self._file = end.makefile("rwb")
+        self.requests: list[bytes] = []
+        self.refuses = b""
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self._key = b""
+        self._kept: dict[tuple[bytes, str], bytes] = {}
+
+    def run(self) -> None:
+        """Answer until the other end is closed."""
+        while head := self._file.read(8):
+            request = self._file.read(int.from_bytes(head[4:], "big"))
+            self.requests.append(request)
+            message = messages.StateRequest()
+            message.ParseFromString(request)
+            reply = self._reply(message).SerializeToString()
+            self.may_answer.wait()
+            self._file.write(len(reply).to_bytes(4, "big") + reply)
+            self._file.flush()
+        self._file.close()
+
+    def _reply(self, message: Any) -> Any:  # Protobuf's classes have no types
+        if message.HasField("implicitGroupingKeyRequest"):
+            self._key = message.implicitGroupingKeyRequest.setImplicitKey.key
+        if message.HasField("stateVariableRequest"):
+            call = message.stateVariableRequest.valueStateCall
+            place = (self._key, call.stateName)
+            if call.HasField("get"):
+                return messages.StateResponse(value=self._kept.get(place, b""))
+            if call.HasField("clear"):
+                self._kept.pop(place, None)
+            elif self.refuses and self.refuses in call.valueStateUpdate.value:
+                return messages.StateResponse(statusCode=1, errorMessage="no room")
+            else:
+                self._kept[place] = call.valueStateUpdate.value
+        return messages.StateResponse()
+
+
+@contextmanager
+def connected(kind: type[StatefulProcessorApiClient]) -> Iterator[tuple[Any, Store]]:
+    """A client of PySpark's class or of muster's, and the store that answers it."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    store = Store(theirs)
+    store.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", lambda *_: None)
+        client = kind("nowhere", KEY)
+    client._client_socket.close()
+    client.sockfile.close()
+    client.sockfile = ours.makefile("rwb")
+    try:
+        yield client, store
+    finally:
+        ours.shutdown(socket.SHUT_RDWR)  # also when the test has failed and nothing reads
+        with suppress(OSError):
+            client.sockfile.close()
+        ours.close()
+        store.join(30)
+        theirs.close()
+
+
+def a_task(client: Any) -> list[object]:
+    """What a task asks for: three groups, one of them twice; returns what it read."""
+    liveness, snapshot = values(StatefulProcessorHandle(client))
+    read: list[object] = []
+    for lane in (b"muster\0a", b"muster\0b", b"muster\0a", b"muster\0c"):
+        client.set_implicit_key((lane,))
+        read.append((liveness.get(), snapshot.get()))
+        liveness.update((lane + b" lives",))
+        snapshot.update((b"snapshot of " + lane,))
+        if lane.endswith(b"b"):
+            snapshot.clear()
+            read.append((liveness.get(), snapshot.get()))
+    client.set_implicit_key((b"muster\0d",))  # a lane of which nothing is read
+    client.remove_implicit_key()
+    return read
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Muster's classes stand where a worker takes its own from, as `install` puts them."""
+    monkeypatch.setattr(pyspark.worker, "StatefulProcessorApiClient", StatefulProcessorApiClient)
+    monkeypatch.setattr(stateful_processor, "ValueStateClient", ValueStateClient)
+    state_calls.install()
+
+
+def test_what_is_sent_and_read_is_the_same(installed: None) -> None:
+    """Each request and each value read equals those of PySpark's own classes."""
+    with connected(pyspark.worker.StatefulProcessorApiClient) as (client, ours):
+        assert isinstance(client, state_calls.Client)
+        read = a_task(client)
+    stateful_processor.ValueStateClient = ValueStateClient
+    with connected(StatefulProcessorApiClient) as (client, theirs):
+        assert read == a_task(client)
+    assert ours.requests == theirs.requests
+    assert (b"muster\0a lives",) in [lives for lives, _ in read]  # type: ignore[misc]
+
+
+def test_a_value_is_written_without_a_wait(installed: None) -> None:
+    """The worker goes on while the store is busy, and waits when it reads a value."""
+    with connected(state_calls.Client) as (client, store):
+        liveness, _ = values(StatefulProcessorHandle(client))
+        store.may_answer.clear()
+        client.set_implicit_key((b"muster\0a",))
+        liveness.update((b"new",))
+        liveness.clear()
+        liveness.update((b"newer",))  # PySpark's own would still wait for the first reply
+        store.may_answer.set()
+        assert liveness.get() == (b"newer",)
+
+
+def test_values_without_end_are_written(installed: None) -> None:
+    """Groups that are read back are written one after another, and the socket does not fill up."""
+
+    def write(client: Any) -> None:
+        liveness, _ = values(StatefulProcessorHandle(client))
+        for number in range(5_000):
+            client.set_implicit_key((b"muster\0%d" % number,))
+            liveness.update((b"kept",))
+        client.remove_implicit_key()
+
+    with connected(state_calls.Client) as (client, store):
+        writer = threading.Thread(target=write, args=(client,), daemon=True)
+        writer.start()
+        writer.join(30)
+        assert not writer.is_alive(), "the worker and the store wait for each other"
+    assert len(store.requests) == 2 + 2 * 5_000 + 1
+
+
+def test_a_refused_value_fails_the_task(installed: None) -> None:
+    """The error comes with the next reply that is read, at the latest with the last one."""
+    with connected(state_calls.Client) as (client, store):
+        liveness, snapshot = values(StatefulProcessorHandle(client))
+        store.refuses = b"bad"
+        client.set_implicit_key((b"muster\0a",))
+        liveness.update((b"bad",))
+        with pytest.raises(PySparkRuntimeError, match="no room"):
+            snapshot.get()
+    with connected(state_calls.Client) as (client, store):
+        liveness, _ = values(StatefulProcessorHandle(client))
+        store.refuses = b"bad"
+        client.set_implicit_key((b"muster\0a",))
+        liveness.update((b"bad",))
+        with pytest.raises(PySparkRuntimeError, match="no room"):
+            client.remove_implicit_key()
