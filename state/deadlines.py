@@ -35,6 +35,7 @@ from muster.state.liveness import (
     MUTE,
     REFUSED,
     UNREAD,
+    later,
 )
 
 ASK_AGAIN_MS = 250
@@ -140,7 +141,7 @@ def gate_ms(group: Draft | Group) -> int:
     earliest_ms = start_delay.over_ms(group)
     if group.settings.assignment_interval_ms and group.target.generation:
         interval_ms = group.settings.assignment_interval_ms
-        earliest_ms = max(earliest_ms, group.target.placed_ms + interval_ms)
+        earliest_ms = max(earliest_ms, later(group.target.placed_ms, interval_ms))
     return earliest_ms
 
 

@@ -34,7 +34,7 @@ from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import places
-from muster.state.liveness import DEAF, FENCED
+from muster.state.liveness import DEAF, FENCED, later
 from muster.state.member_columns import values_of
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
@@ -128,7 +128,7 @@ def could_change(draft: Draft) -> bool:
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
     followup_at_ms = (
-        None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
+        None if outcome.followup_ms is None else later(draft.sessions.clock_ms, outcome.followup_ms)
     )
     draft.timers.followup_ms = followup_at_ms
     return False
@@ -371,9 +371,9 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     draft.recovery.floor = 0
     draft.target.generation = draft.generation
     draft.target.placed_ms = placed_ms
-    draft.timers.delay_until_ms = placed_ms + outcome.delay_ms if outcome.delay_ms else None
+    draft.timers.delay_until_ms = later(placed_ms, outcome.delay_ms) if outcome.delay_ms else None
     draft.timers.followup_ms = (
-        None if outcome.followup_ms is None else placed_ms + outcome.followup_ms
+        None if outcome.followup_ms is None else later(placed_ms, outcome.followup_ms)
     )
     if outcome.warnings:
         draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))

@@ -38,7 +38,7 @@ from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import lag, next_actives, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import AGREED, FENCED
+from muster.state.liveness import AGREED, FENCED, later
 from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
@@ -217,7 +217,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
                 epoch=epoch,
                 previous_epoch=member.epoch if epoch != member.epoch else member.previous_epoch,
                 revoke_revision=member.revision + 1,
-                deadline_ms=now_ms + patience_ms,
+                deadline_ms=later(now_ms, patience_ms),
             )
             draft.sessions.demand(slot)
             draft.addressed.add(slot)
