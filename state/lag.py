@@ -215,6 +215,14 @@ def caught_up(draft: Draft) -> Codes:
     return caught_up_pairs
 
 
+def behind(draft: Draft) -> Codes:
+    """Copies whose believed lag is too large to take over."""
+    lags = draft.owned.lags
+    is_behind = believed(draft) & (lags.offsets > draft.settings.acceptable_recovery_lag)
+    pairs: Codes = lags.pair[is_behind]
+    return pairs
+
+
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
     return _lags_of(draft, draft.owned.lags.pair)[1]
@@ -290,14 +298,15 @@ def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> N
     _add_ready(draft, draft.possible_causes, candidates)
 
 
-def note_caught_up_since(draft: Draft, caught_up_before: Codes) -> None:
-    """Note the copies that have caught up since the group was placed whose target applies now.
+def note_reported_since(draft: Draft, caught_up_before: Codes, behind_before: Codes) -> None:
+    """Note what was reported since the group was placed whose target applies now.
 
-    Others had caught up before, and the assignor has seen that: it may leave such a copy a learner,
-    and is not asked again for it.
+    Copies may have caught up, and owners may be behind. Of the others the assignor knew: it may
+    leave a copy that had caught up a learner, and is not asked again for it.
     """
     newly_caught_up = np.setdiff1d(caught_up(draft), caught_up_before, assume_unique=True)
-    _note_causes(draft, newly_caught_up, newly_caught_up[:0])
+    newly_behind = np.setdiff1d(behind(draft), behind_before, assume_unique=True)
+    _note_causes(draft, newly_caught_up, newly_behind)
 
 
 def _learners(draft: Draft) -> Codes:
