@@ -160,12 +160,11 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
     newly_ready = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
     if len(newly_ready) == 0:
         return
-    caught_up_before = caught_up(draft)
+    newly_caught_up = newly_ready[~_are_caught_up(draft, newly_ready)]
     draft.owned.ready = union(draft.owned.ready, newly_ready)
     is_outdated = np.isin(draft.owned.lags.pair, newly_ready, assume_unique=True)
     is_outdated &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     draft.owned.lags = draft.owned.lags.where(~is_outdated)
-    newly_caught_up = np.setdiff1d(newly_ready, caught_up_before, assume_unique=True)
     _note_causes(draft, newly_caught_up, newly_caught_up[:0])
 
 
@@ -340,7 +339,8 @@ def _promotable(draft: Draft, learners: Codes) -> Codes:
 
 def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes:
     """Caught-up copies of tasks whose owner is restoring or has not started yet."""
-    owned_tasks = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
+    reported_tasks = task_of(union(newly_caught_up, newly_behind))
+    owned_tasks = reported_tasks[draft.target.active[reported_tasks] != NO_MEMBER]
     owners = codes_of(owned_tasks, draft.target.active[owned_tasks])
     offsets, is_believed = _lags_of(draft, owners)
     is_behind = is_believed & (offsets > draft.settings.acceptable_recovery_lag)

@@ -53,7 +53,7 @@ def place(draft: Draft) -> None:
     if draft.aside is not None and is_large(draft):
         _ask_aside(draft, draft.aside)
         return
-    # The group may have become small while it waited for an answer; the causes until now are placed.
+    # The group may have become small while it waited for an answer; all causes so far are placed.
     draft.target.asked_ms, draft.target.is_overtaken = None, False
     outcome = _ask_assignor(draft)
     if draft.assignor in BUILT_IN:
