@@ -140,5 +140,5 @@ def _holds(draft: Draft, slot: int) -> bool:
     return (
         bool((draft.owned.holder == slot).any())
         or any(bool((slot_of(pairs) == slot).any()) for pairs in pair_sets)
-        or any(orphan.slot == slot for orphan in draft.owned.orphans)
+        or bool(draft.orphans_of(slot))
     )

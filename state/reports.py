@@ -197,7 +197,7 @@ def _release(
             draft.owned.duplicate = copies.duplicate
         draft.promote_duplicates()
         if released_orphans:
-            draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in released_orphans)
+            draft.set_orphans_of(slot, [o for o in orphans if o not in released_orphans])
         draft.touched.add(slot)
     if not owes_more:
         owes_nothing(draft, slot)
@@ -334,9 +334,7 @@ def _add_orphans(draft: Draft, slot: int, unknown_tasks: dict[Role, TaskSet]) ->
     unknown_orphans = {
         Orphan(slot, int(role), *task) for role, tasks in unknown_tasks.items() for task in tasks
     }
-    draft.owned.orphans = tuple(
-        sorted((unknown_orphans - known_orphans).union(draft.owned.orphans))
-    )
+    draft.set_orphans_of(slot, (unknown_orphans - known_orphans).union(draft.orphans_of(slot)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
@@ -371,9 +369,8 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
         of_others = copies.kept[slot_of(copies.kept) != slot]
         kept = union(of_others, np.setdiff1d(reported_pairs, releasing, assume_unique=True))
         draft.owned.set_copies(role, kept=kept, releasing=releasing)
-    draft.owned.orphans = tuple(
-        o for o in draft.owned.orphans if o.slot != slot or o.task in unknown_tasks[Role(o.role)]
-    )
+    orphans = draft.orphans_of(slot)
+    draft.set_orphans_of(slot, [o for o in orphans if o.task in unknown_tasks[Role(o.role)]])
     _add_orphans(draft, slot, unknown_tasks)
     draft.generation = max(draft.generation, event.epoch)
     draft.update(
