@@ -358,15 +358,15 @@ def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes
 
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
-    """The copies of these tasks on members that are neither draining nor away."""
+    """The copies of these tasks on members that are neither draining, away nor leaving."""
     copies: Codes = pairs[np.isin(task_of(pairs), tasks)]
+    if draft.freed_slots:  # what these members had is dropped at the end of the batch
+        copies = copies[~draft.mask(draft.freed_slots)[slot_of(copies)]]
     slots = slot_of(copies)
     if len(slots) <= FEW_COPIES:
         # Not by `columns`: to renew them for each of thousands of joins would cost more.
-        members = [draft.roster.by_slot[slot] for slot in slots.tolist()]
-        accepts_tasks = [
-            member is None or not (member.draining or member.away) for member in members
-        ]
+        members = map(draft.member, slots.tolist())
+        accepts_tasks = [not (member.draining or member.away) for member in members]
         return copies[np.array(accepts_tasks, dtype=np.bool_)]
     columns = draft.roster.columns
     return copies[~columns.draining[slots] & ~columns.away[slots]]
