@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -194,7 +195,10 @@ class Guarded:
 
 
 def _sealed(view: GroupView) -> GroupView:
-    """The view with read-only arrays and tags, because they may be the group's own."""
+    """The view with read-only arrays and tags, because they may be the group's own.
+
+    The memory is a copy, because a plug-in may change it and return it.
+    """
     tasks = view.tasks
     for array in (tasks.start, tasks.unit_of, tasks.number_of, tasks.stateful, tasks.weight):
         array.flags.writeable = False
@@ -214,6 +218,7 @@ def _sealed(view: GroupView) -> GroupView:
         also_active=_pairs(view.also_active),
         report_order=None if view.report_order is None else _read_only(view.report_order),
         config_offsets=_read_only(view.config_offsets),
+        memory=deepcopy(view.memory),
     )
 
 

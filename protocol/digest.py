@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.ids import Role
-from muster.protocol.tasks import EMPTY, TaskSet, TaskTable
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
 
 GOLDEN = 0x9E3779B97F4A7C15
 ROLE = 0xD1B54A32D192ED03
@@ -72,18 +72,22 @@ def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
         names = np.array([unit_hash(u.name, c) for u, c in units], dtype=np.uint64)
     else:
         names = fnv1a64_of([(u.name + _end_of(c)).encode() for u, c in units])
-    steps = (table.number_of.astype(np.int64) + 1).astype(np.uint64)
+    return numbered(names[table.unit_of], table.number_of)
+
+
+def numbered(names: NDArray[np.uint64], numbers: IntArray) -> NDArray[np.uint64]:
+    """uint64[K]: hash of every task, of the hash of its unit's name and its number."""
+    steps = (numbers.astype(np.int64) + 1).astype(np.uint64)
     with np.errstate(over="ignore"):
-        return names[table.unit_of] + steps * np.uint64(GOLDEN)
+        return names + steps * np.uint64(GOLDEN)
 
 
 def set_hashes(tasks: TaskSet) -> NDArray[np.uint64]:
     """uint64[K]: hash of every task of a set, before the role is added."""
     parts: list[NDArray[np.uint64]] = []
     for name, connector, numbers in tasks.units:
-        steps = (numbers.astype(np.int64) + 1).astype(np.uint64)
-        with np.errstate(over="ignore"):
-            parts.append(np.uint64(unit_hash(name, connector)) + steps * np.uint64(GOLDEN))
+        unit = np.full(len(numbers), unit_hash(name, connector), dtype=np.uint64)
+        parts.append(numbered(unit, numbers))
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
 

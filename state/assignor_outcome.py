@@ -35,8 +35,9 @@ class Answer:
         copies: role → pairs of the target, as `ownership.codes`.
         moves: the tasks that change owner, with reasons.
         again, delay_ms, followup_ms, memory, warnings: see `Placement`.
-        caught_up: copies that had caught up in the group that was placed; those that have caught
-            up since may take over (`lag.note_caught_up_since`).
+        caught_up, behind: copies that had caught up, and those that were reported to be behind, in
+            the group that was placed; what members said since is compared with the target when the
+            answer is applied (`lag.note_reported_since`).
     """
 
     active: IntArray
@@ -49,6 +50,7 @@ class Answer:
     memory: Mapping[str, object] | None = None
     warnings: tuple[str, ...] = ()
     caught_up: Codes = field(default_factory=no_codes)
+    behind: Codes = field(default_factory=no_codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def to_json(outcome: Outcome | None) -> object:
                 "memory": outcome.memory,
                 "warnings": list(outcome.warnings),
                 "caught_up": outcome.caught_up.tolist(),
+                "behind": outcome.behind.tolist(),
             }
 
 
@@ -122,4 +125,5 @@ def from_json(read: Any) -> Outcome | None:  # noqa: ANN401  # what `json.loads`
         memory=read["memory"],
         warnings=tuple(read["warnings"]),
         caught_up=np.array(read.get("caught_up", []), dtype=np.int64),
+        behind=np.array(read.get("behind", []), dtype=np.int64),
     )

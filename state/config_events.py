@@ -21,7 +21,7 @@ from muster.protocol.topics import TopicKind
 from muster.state import discovery, drains, reports
 from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.liveness import ASKED, FENCED
+from muster.state.liveness import ASKED, FENCED, later
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -151,7 +151,7 @@ def _demand_more(draft: Draft, slots: list[int]) -> None:
             continue  # its next step demands the release
         if not draft.sessions.flags[slot] & FENCED:
             patience_ms = draft.patience_ms(slot)
-            draft.update(slot, deadline_ms=draft.sessions.session_ms + patience_ms)
+            draft.update(slot, deadline_ms=later(draft.sessions.session_ms, patience_ms))
             draft.sessions.demand(slot)
 
 

@@ -35,6 +35,7 @@ from muster.state.liveness import (
     MUTE,
     REFUSED,
     UNREAD,
+    later,
 )
 
 ASK_AGAIN_MS = 250
@@ -106,6 +107,18 @@ def _decide_clock(draft: Draft, before_ms: int) -> None:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
 
+def next_decided_ms(draft: Draft) -> int | None:
+    """The earliest deadline of the group clock that `move_to` decides; None = there is none.
+
+    The others are decided once, at the end of a batch.
+    """
+    now_ms = draft.sessions.clock_ms
+    deadlines_ms = [at for at in draft.timers.drain_until_ms.values() if at > now_ms]
+    if draft.timers.delay_until_ms is not None:
+        deadlines_ms.append(draft.timers.delay_until_ms)
+    return min(deadlines_ms, default=None)
+
+
 def drained(draft: Draft) -> list[int]:
     """Slots of draining members whose scale-down timeout has passed."""
     now_ms = draft.sessions.clock_ms
@@ -140,7 +153,7 @@ def gate_ms(group: Draft | Group) -> int:
     earliest_ms = start_delay.over_ms(group)
     if group.settings.assignment_interval_ms and group.target.generation:
         interval_ms = group.settings.assignment_interval_ms
-        earliest_ms = max(earliest_ms, group.target.placed_ms + interval_ms)
+        earliest_ms = max(earliest_ms, later(group.target.placed_ms, interval_ms))
     return earliest_ms
 
 
@@ -162,8 +175,9 @@ def follow_up_is_due(draft: Draft) -> bool:
 def next_ms(draft: Draft) -> int | None:
     """The earliest deadline of the group clock; None = none."""
     deadlines_ms: list[int] = []
-    if draft.timers.delay_until_ms is not None:
-        deadlines_ms.append(draft.timers.delay_until_ms)
+    decided_ms = next_decided_ms(draft)
+    if decided_ms is not None:
+        deadlines_ms.append(decided_ms)
     if draft.timers.followup_ms is not None and is_settled(draft):
         deadlines_ms.append(draft.timers.followup_ms)
     if draft.target.deferred is not None or (draft.target.again and not is_releasing(draft)):
@@ -172,9 +186,6 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.asked_ms is not None and is_pending(draft):
         deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
-    deadlines_ms += [
-        at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms
-    ]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         deadlines_ms.append(gate_ms(draft))
     if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:

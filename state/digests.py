@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.digest import RELEASING, mixed, set_hashes
+from muster.protocol.digest import RELEASING, mixed, numbered, unit_hash
 from muster.protocol.ids import Role
-from muster.protocol.tasks import TaskSet
-from muster.state.ownership import NO_MEMBER, Ownership, codes, slot_of, task_of
+from muster.state.ownership import NO_MEMBER, Orphan, Ownership, codes, slot_of, task_of
 
 
 def expected(owned: Ownership, hashes: NDArray[np.uint64], slots: int) -> NDArray[np.uint64]:
@@ -34,7 +35,23 @@ def expected(owned: Ownership, hashes: NDArray[np.uint64], slots: int) -> NDArra
         for pairs, number in parts:
             if len(pairs):
                 np.add.at(digests, slot_of(pairs), mixed(hashes[task_of(pairs)], number))
-        for orphan in owned.orphans:
-            task = TaskSet.of([orphan.task])
-            digests[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]
+    add_orphans(digests, owned.orphans)
     return digests
+
+
+def add_orphans(digests: NDArray[np.uint64], orphans: Sequence[Orphan]) -> None:
+    """Add to the digests, by slot, what members hold that is not in the table."""
+    if not orphans:
+        return
+    units = {(orphan.unit, orphan.connector) for orphan in orphans}
+    name_hashes = {unit: unit_hash(*unit) for unit in units}
+    hashes = numbered(
+        np.array([name_hashes[orphan.unit, orphan.connector] for orphan in orphans], np.uint64),
+        np.array([orphan.number for orphan in orphans], np.int32),
+    )
+    slots = np.array([orphan.slot for orphan in orphans], dtype=np.intp)
+    roles = np.array([orphan.role for orphan in orphans], dtype=np.int8)
+    with np.errstate(over="ignore"):
+        for role in Role:
+            in_role = roles == role
+            np.add.at(digests, slots[in_role], mixed(hashes[in_role], role + RELEASING))

@@ -6,6 +6,7 @@ them. The draft also collects what only this batch knows: records to write, free
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, is_
@@ -149,8 +150,6 @@ class Draft:
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
-        self._orphans: tuple[Orphan, ...] = ()
-        self._orphans_by_slot: dict[int, list[Orphan]] = {}
 
     @property
     def changed(self) -> bool:
@@ -242,11 +241,18 @@ class Draft:
 
     def orphans_of(self, slot: int) -> Sequence[Orphan]:
         """The orphans that a member has."""
-        if self._orphans is not self.owned.orphans:
-            self._orphans, self._orphans_by_slot = self.owned.orphans, {}
-            for orphan in self._orphans:
-                self._orphans_by_slot.setdefault(orphan.slot, []).append(orphan)
-        return self._orphans_by_slot.get(slot, ())
+        return self.owned.orphans[slice(*self._orphan_range(slot))]
+
+    def set_orphans_of(self, slot: int, orphans: Iterable[Orphan]) -> None:
+        """Replace the orphans that a member has."""
+        start, end = self._orphan_range(slot)
+        others = self.owned.orphans
+        self.owned.orphans = (*others[:start], *sorted(orphans), *others[end:])
+
+    def _orphan_range(self, slot: int) -> tuple[int, int]:
+        """Where a member's orphans begin and end."""
+        orphans = self.owned.orphans
+        return bisect_left(orphans, (slot,)), bisect_left(orphans, (slot + 1,))
 
     def set_holder(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
         """Record a member as the holder of these actives."""

@@ -13,11 +13,10 @@ from __future__ import annotations
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain
 from muster.protocol.records import KeptDrain
-from muster.protocol.setting_values import LONG_MAX
 from muster.state import causes
 from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.group import Member
+from muster.state.group import Member, drained_at_ms
 from muster.state.ownership import slot_of
 
 KEPT_MS = 7 * 24 * 3_600_000
@@ -52,9 +51,9 @@ def set_deadline(draft: Draft, slot: int) -> None:
     deadlines_ms = {
         s: deadline_ms for s, deadline_ms in draft.timers.drain_until_ms.items() if s != slot
     }
-    patience_ms = draft.settings.scale_down_timeout_ms
-    if draft.member(slot).draining and patience_ms < LONG_MAX - draft.sessions.clock_ms:
-        deadlines_ms[slot] = draft.sessions.clock_ms + patience_ms
+    drained_ms = drained_at_ms(draft.settings, draft.sessions.clock_ms)
+    if draft.member(slot).draining and drained_ms is not None:
+        deadlines_ms[slot] = drained_ms
     draft.timers.drain_until_ms = deadlines_ms
 
 
@@ -140,5 +139,5 @@ def _holds(draft: Draft, slot: int) -> bool:
     return (
         bool((draft.owned.holder == slot).any())
         or any(bool((slot_of(pairs) == slot).any()) for pairs in pair_sets)
-        or any(orphan.slot == slot for orphan in draft.owned.orphans)
+        or bool(draft.orphans_of(slot))
     )

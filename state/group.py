@@ -24,7 +24,7 @@ from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import assignor_outcome, digests
 from muster.state.assignor_outcome import Outcome
-from muster.state.liveness import MUTE, Liveness
+from muster.state.liveness import MUTE, NEVER, Liveness, later
 from muster.state.ownership import (
     COPY_ROLES,
     NO_MEMBER,
@@ -124,6 +124,12 @@ class Recovery:
     floor: int = 0
 
 
+def drained_at_ms(settings: Settings, now_ms: int) -> int | None:
+    """When placements leave out a member that is drained now; None = never."""
+    at_ms = later(now_ms, settings.scale_down_timeout_ms)
+    return None if at_ms == NEVER else at_ms
+
+
 def places(table: TaskTable, assignor: str) -> bool:
     """Whether the group's generations are placed; a group without tasks waits for a config.
 
@@ -207,7 +213,7 @@ class Group:
         """The group of a published record whose liveness is lost.
 
         Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
-        until each of them has reported, left or expired.
+        until each of them has reported, left or expired. The time of a drain begins again.
 
         Args:
             record: the newest one of the group.
@@ -238,6 +244,10 @@ class Group:
             recovery.snapshot_epoch, epoch = epoch if unverified else None, -1
         group = _of_record(record, sessions, recovery, epoch)
         group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
+        drained_ms = drained_at_ms(record.settings, record.clock_ms)
+        if drained_ms is not None:
+            draining = (member.slot for member in record.members if member.draining)
+            group.timers.drain_until_ms = dict.fromkeys(draining, drained_ms)
         return group
 
     def is_left_to_a_later_one(self, coordinator_epoch: int) -> bool:

@@ -124,6 +124,9 @@ def _only_members_have_tasks(group: Group) -> None:
         _within(group.owned.ready, all_copies), group, "a ready pair is a copy, held or wanted"
     )
 
+    orphans = group.owned.orphans
+    _require(list(orphans) == sorted(orphans), group, "orphans ascend")
+
 
 def _within(subset: Codes, superset: Codes) -> bool:
     return bool(np.isin(subset, superset).all())

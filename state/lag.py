@@ -160,12 +160,11 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
     newly_ready = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
     if len(newly_ready) == 0:
         return
-    caught_up_before = caught_up(draft)
+    newly_caught_up = newly_ready[~_are_caught_up(draft, newly_ready)]
     draft.owned.ready = union(draft.owned.ready, newly_ready)
     is_outdated = np.isin(draft.owned.lags.pair, newly_ready, assume_unique=True)
     is_outdated &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     draft.owned.lags = draft.owned.lags.where(~is_outdated)
-    newly_caught_up = np.setdiff1d(newly_ready, caught_up_before, assume_unique=True)
     _note_causes(draft, newly_caught_up, newly_caught_up[:0])
 
 
@@ -213,6 +212,14 @@ def caught_up(draft: Draft) -> Codes:
     pairs = union(draft.owned.ready, draft.owned.lags.pair)
     caught_up_pairs: Codes = pairs[_are_caught_up(draft, pairs)]
     return caught_up_pairs
+
+
+def behind(draft: Draft) -> Codes:
+    """Copies whose believed lag is too large to take over."""
+    lags = draft.owned.lags
+    is_behind = believed(draft) & (lags.offsets > draft.settings.acceptable_recovery_lag)
+    pairs: Codes = lags.pair[is_behind]
+    return pairs
 
 
 def believed(draft: Draft) -> BoolArray:
@@ -290,14 +297,15 @@ def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> N
     _add_ready(draft, draft.possible_causes, candidates)
 
 
-def note_caught_up_since(draft: Draft, caught_up_before: Codes) -> None:
-    """Note the copies that have caught up since the group was placed whose target applies now.
+def note_reported_since(draft: Draft, caught_up_before: Codes, behind_before: Codes) -> None:
+    """Note what was reported since the group was placed whose target applies now.
 
-    Others had caught up before, and the assignor has seen that: it may leave such a copy a learner,
-    and is not asked again for it.
+    Copies may have caught up, and owners may be behind. Of the others the assignor knew: it may
+    leave a copy that had caught up a learner, and is not asked again for it.
     """
     newly_caught_up = np.setdiff1d(caught_up(draft), caught_up_before, assume_unique=True)
-    _note_causes(draft, newly_caught_up, newly_caught_up[:0])
+    newly_behind = np.setdiff1d(behind(draft), behind_before, assume_unique=True)
+    _note_causes(draft, newly_caught_up, newly_behind)
 
 
 def _learners(draft: Draft) -> Codes:
@@ -331,7 +339,8 @@ def _promotable(draft: Draft, learners: Codes) -> Codes:
 
 def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes:
     """Caught-up copies of tasks whose owner is restoring or has not started yet."""
-    owned_tasks = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
+    reported_tasks = task_of(union(newly_caught_up, newly_behind))
+    owned_tasks = reported_tasks[draft.target.active[reported_tasks] != NO_MEMBER]
     owners = codes_of(owned_tasks, draft.target.active[owned_tasks])
     offsets, is_believed = _lags_of(draft, owners)
     is_behind = is_believed & (offsets > draft.settings.acceptable_recovery_lag)
@@ -349,15 +358,15 @@ def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes
 
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
-    """The copies of these tasks on members that are neither draining nor away."""
+    """The copies of these tasks on members that are neither draining, away nor leaving."""
     copies: Codes = pairs[np.isin(task_of(pairs), tasks)]
+    if draft.freed_slots:  # what these members had is dropped at the end of the batch
+        copies = copies[~draft.mask(draft.freed_slots)[slot_of(copies)]]
     slots = slot_of(copies)
     if len(slots) <= FEW_COPIES:
         # Not by `columns`: to renew them for each of thousands of joins would cost more.
-        members = [draft.roster.by_slot[slot] for slot in slots.tolist()]
-        accepts_tasks = [
-            member is None or not (member.draining or member.away) for member in members
-        ]
+        members = map(draft.member, slots.tolist())
+        accepts_tasks = [not (member.draining or member.away) for member in members]
         return copies[np.array(accepts_tasks, dtype=np.bool_)]
     columns = draft.roster.columns
     return copies[~columns.draining[slots] & ~columns.away[slots]]

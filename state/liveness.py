@@ -277,7 +277,7 @@ class Liveness:
         Covers may be behind for minutes, but the next one counts for `step_ms` at most.
         """
         now_ms = min(self.activity_ms, self.session_ms + step_ms + BROKERS_DIFFER_MS)
-        self.response_due[slot] = now_ms + patience_ms
+        self.response_due[slot] = later(now_ms, patience_ms)
         self._earliest_ms = None
 
     def demands_without_deadline(self, taken: int) -> list[int]:
@@ -417,6 +417,14 @@ class Liveness:
         liveness = replace(liveness, **scalars, published_mark=mark, through=through)
         liveness.agreement = agreement if agreement.members else None
         return liveness, text_end if is_deflated else array_start
+
+
+def later(at_ms: int, wait_ms: int) -> int:
+    """The time `wait_ms` after `at_ms`.
+
+    A setting may be the largest number there is, so the sum could be more than a record can hold.
+    """
+    return min(at_ms + wait_ms, NEVER)
 
 
 def _inflated(data: bytes, start: int, slots: int) -> tuple[bytes, int]:

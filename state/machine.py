@@ -219,16 +219,17 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
 
 def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
+    if run:
+        draft.newest = run[-1].origin
+    at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
     while run:
         sessions = draft.sessions
         session_clock.catch_up(sessions, session_clock.longest_step_ms(draft))
-        draft.newest = run[-1].origin
-        at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
         clock_times = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
         is_apart = sessions.is_apart
         session_times = session_clock.session_times(draft, clock_times, is_apart)
         sessions.reset_earliest()
-        other_deadline_ms = deadlines.next_ms(draft)
+        other_deadline_ms = deadlines.next_decided_ms(draft)
         run_length = int(np.searchsorted(session_times, sessions.earliest_ms))
         run_length = (
             run_length
@@ -249,7 +250,7 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
                 int(session_times[run_length - 1]),
             )
             sessions.covered_ms = sessions.covered_ms if is_apart else sessions.clock_ms
-        run = run[run_length:]
+        run, at_ms = run[run_length:], at_ms[run_length:]
 
 
 def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> None:

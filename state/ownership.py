@@ -155,7 +155,7 @@ class Ownership:
         ready: copies that have caught up, as reported.
         lags: how far copies are behind.
         duplicate: actives that a member claimed while another holds them; it must give them up.
-        orphans: tasks that left the table and that members still have.
+        orphans: tasks that left the table and that members still have, ascending.
     """
 
     holder: IntArray = field(default_factory=lambda: unowned(0))

@@ -34,7 +34,7 @@ from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import places
-from muster.state.liveness import DEAF, FENCED
+from muster.state.liveness import DEAF, FENCED, later
 from muster.state.member_columns import values_of
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
@@ -53,6 +53,8 @@ def place(draft: Draft) -> None:
     if draft.aside is not None and is_large(draft):
         _ask_aside(draft, draft.aside)
         return
+    # The group may have become small while it waited for an answer; all causes so far are placed.
+    draft.target.asked_ms, draft.target.is_overtaken = None, False
     outcome = _ask_assignor(draft)
     if draft.assignor in BUILT_IN:
         _apply(draft, outcome)
@@ -128,7 +130,7 @@ def could_change(draft: Draft) -> bool:
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
     followup_at_ms = (
-        None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
+        None if outcome.followup_ms is None else later(draft.sessions.clock_ms, outcome.followup_ms)
     )
     draft.timers.followup_ms = followup_at_ms
     return False
@@ -148,8 +150,9 @@ def _is_target(draft: Draft, answer: Answer) -> bool:
 def take_deferred(draft: Draft) -> bool:
     """Apply the outcome that an earlier batch deferred; False = there is none.
 
-    A copy may have caught up since the question, before the answer made it a learner, and its
-    member does not report that again. So this is a cause now, as the report would be.
+    Since the question a copy may have caught up, before the answer made it a learner, or a member
+    may have said that it is behind, before the answer made it the owner. It does not report that
+    again. So this is a cause now, as the report would be.
     """
     target = draft.target
     if target.deferred is None:
@@ -162,7 +165,7 @@ def take_deferred(draft: Draft) -> bool:
     draft.publishes_again = True  # so that a replay knows where the batch ended
     draft.applied_answer = isinstance(outcome, Answer)
     if isinstance(outcome, Answer):
-        lag.note_caught_up_since(draft, outcome.caught_up)
+        lag.note_reported_since(draft, outcome.caught_up, outcome.behind)
     return True
 
 
@@ -221,6 +224,7 @@ def _ask_assignor(draft: Draft) -> Outcome:
         memory=memory,
         warnings=(*placement.warnings, *ignored_pins(draft.assignor, view)),
         caught_up=lag.caught_up(draft),
+        behind=lag.behind(draft),
     )
 
 
@@ -371,9 +375,9 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     draft.recovery.floor = 0
     draft.target.generation = draft.generation
     draft.target.placed_ms = placed_ms
-    draft.timers.delay_until_ms = placed_ms + outcome.delay_ms if outcome.delay_ms else None
+    draft.timers.delay_until_ms = later(placed_ms, outcome.delay_ms) if outcome.delay_ms else None
     draft.timers.followup_ms = (
-        None if outcome.followup_ms is None else placed_ms + outcome.followup_ms
+        None if outcome.followup_ms is None else later(placed_ms, outcome.followup_ms)
     )
     if outcome.warnings:
         draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))

@@ -25,20 +25,19 @@ A member that has exactly its target tasks is not affected and gets no record.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
-from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
-from muster.protocol.ids import Role, Task
+from muster.protocol.digest import RELEASING, mixed
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
-from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, next_actives, recovery, reports
+from muster.protocol.tasks import IntArray
+from muster.state import digests, lag, next_actives, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import AGREED, FENCED
+from muster.state.liveness import AGREED, FENCED, later
 from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
@@ -217,7 +216,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
                 epoch=epoch,
                 previous_epoch=member.epoch if epoch != member.epoch else member.previous_epoch,
                 revoke_revision=member.revision + 1,
-                deadline_ms=now_ms + patience_ms,
+                deadline_ms=later(now_ms, patience_ms),
             )
             draft.sessions.demand(slot)
             draft.addressed.add(slot)
@@ -253,19 +252,11 @@ def _expect(draft: Draft, slots: list[int]) -> None:
         for tasks, owners, number in _held_in_roles(draft, is_selected, held_tasks, is_releasing):
             if len(tasks):
                 np.add.at(sessions.digest, owners, mixed(draft.hashes[tasks], number))
-        for orphan in draft.owned.orphans:
-            if is_selected[orphan.slot]:
-                added = _added_by(orphan.task, orphan.role)
-                sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
+    orphans = [orphan for orphan in draft.owned.orphans if is_selected[orphan.slot]]
+    digests.add_orphans(sessions.digest, orphans)
     sessions.flags[sessions.digest != digest_before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
-
-
-@lru_cache(maxsize=2 * reports.ORPHANS_MAX)
-def _added_by(task: Task, role: int) -> int:
-    """What an orphan adds to its member's digest: every step of the group asks again."""
-    return int(mixed(set_hashes(TaskSet.of([task])), role + RELEASING)[0])
 
 
 def _held_in_roles(

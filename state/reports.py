@@ -39,6 +39,9 @@ from muster.state.printable import cut
 
 ORPHANS_MAX = 4_096
 """A group remembers at most this many tasks that members hold and its table does not have."""
+COUNT_MAX = 2**30
+"""Epochs and revisions that an answer to a new coordinator may name. A group with a generation a
+second gets there in 34 years; a higher one would leave no numbers for the generations to come."""
 TOO_MANY_UNKNOWN = (
     "reports too many tasks that are not in the group's task list (the group can track"
     f" {ORPHANS_MAX} of them over all members); drop everything and join again"
@@ -66,12 +69,8 @@ def report(draft: Draft, event: Report) -> None:
     recovery.prove(draft, event.coordinator_epoch)
     answers_question = slot in draft.recovery.asked
     if answers_question:
-        if not recovery.is_answer(draft, slot, event):
+        if not _take_answer(draft, slot, event):
             return
-        if not has_room(draft, event.holding, slot):
-            fencing.fence(draft, slot, TOO_MANY_UNKNOWN)
-            return
-        _adopt(draft, slot, event)
     elif event.epoch > member.epoch or event.revision > member.revision:
         granted = f"epoch {member.epoch}, revision {member.revision}"
         reported = f"epoch {event.epoch}, revision {event.revision}"
@@ -88,6 +87,21 @@ def report(draft: Draft, event: Report) -> None:
     if event.lags and member.state is MemberState.UNREVOKED:
         lag.end_given_up(draft, slot, event.lags)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
+
+
+def _take_answer(draft: Draft, slot: int, event: Report) -> bool:
+    """Adopt an answer to a new coordinator's question; False = it is none, or was refused."""
+    if not recovery.is_answer(draft, slot, event):
+        return False
+    if max(event.epoch, event.revision) > COUNT_MAX:
+        reported = f"epoch {event.epoch}, revision {event.revision}"
+        fencing.fence(draft, slot, f"reported {reported}; expected at most {COUNT_MAX}")
+        return False
+    if not has_room(draft, event.holding, slot):
+        fencing.fence(draft, slot, TOO_MANY_UNKNOWN)
+        return False
+    _adopt(draft, slot, event)
+    return True
 
 
 def _compare(draft: Draft, slot: int, event: Report) -> bool:
@@ -183,7 +197,7 @@ def _release(
             draft.owned.duplicate = copies.duplicate
         draft.promote_duplicates()
         if released_orphans:
-            draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in released_orphans)
+            draft.set_orphans_of(slot, [o for o in orphans if o not in released_orphans])
         draft.touched.add(slot)
     if not owes_more:
         owes_nothing(draft, slot)
@@ -320,9 +334,7 @@ def _add_orphans(draft: Draft, slot: int, unknown_tasks: dict[Role, TaskSet]) ->
     unknown_orphans = {
         Orphan(slot, int(role), *task) for role, tasks in unknown_tasks.items() for task in tasks
     }
-    draft.owned.orphans = tuple(
-        sorted((unknown_orphans - known_orphans).union(draft.owned.orphans))
-    )
+    draft.set_orphans_of(slot, (unknown_orphans - known_orphans).union(draft.orphans_of(slot)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
@@ -357,9 +369,8 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
         of_others = copies.kept[slot_of(copies.kept) != slot]
         kept = union(of_others, np.setdiff1d(reported_pairs, releasing, assume_unique=True))
         draft.owned.set_copies(role, kept=kept, releasing=releasing)
-    draft.owned.orphans = tuple(
-        o for o in draft.owned.orphans if o.slot != slot or o.task in unknown_tasks[Role(o.role)]
-    )
+    orphans = draft.orphans_of(slot)
+    draft.set_orphans_of(slot, [o for o in orphans if o.task in unknown_tasks[Role(o.role)]])
     _add_orphans(draft, slot, unknown_tasks)
     draft.generation = max(draft.generation, event.epoch)
     draft.update(

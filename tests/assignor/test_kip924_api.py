@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from operator import attrgetter
 from typing import Any
 
@@ -126,6 +126,23 @@ def test_the_groups_own_arrays_cannot_be_written_to(part: str) -> None:
         plugins.Guarded(Scribbles()).assign(view)
     assert view.active.tolist() == [0, 0]
     assert view.standby.member.tolist() == [2]
+
+
+def test_a_plug_in_may_change_its_memory_and_return_it() -> None:
+    """The group's own memory stays as it is, so that a batch can be repeated."""
+
+    class Counts:
+        name = "counts"
+
+        def assign(self, view: GroupView) -> Placement:
+            memory: Any = view.memory
+            memory["sizes"].append(len(view.members))
+            return Placement(active=view.active, destination=view.active, memory=memory)
+
+    view = replace(tagged(), memory={"sizes": [1]})
+    answers = [plugins.Guarded(Counts()).assign(view).memory for _ in range(2)]
+    assert answers == [{"sizes": [1, len(view.members)]}] * 2
+    assert view.memory == {"sizes": [1]}
 
 
 def test_settings_are_those_of_the_group() -> None:

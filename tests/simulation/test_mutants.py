@@ -248,7 +248,7 @@ MUTANTS = (
     Mutant(
         "a copy that caught up while a placement was computed aside takes over",
         placement.take_deferred,
-        "lag.note_caught_up_since(draft, outcome.caught_up)",
+        "lag.note_reported_since(draft, outcome.caught_up, outcome.behind)",
         "pass",
         lives=placements_aside.life,
         job=placements_aside.AsideJob,

@@ -22,7 +22,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment,
 from muster.protocol.tasks import Subtopology
 from muster.replay.repeat_and_compare import Published, Recording, Repetition
 from muster.state import invariants, placement
-from muster.state.assignor_outcome import Outcome, Question
+from muster.state.assignor_outcome import Answer, Outcome, Question
 from muster.state.group import Group
 from muster.state.machine import Step, advance
 
@@ -245,6 +245,57 @@ def test_a_copy_that_the_assignor_leaves_a_learner_is_no_cause_again() -> None:
     assert len(story.group.owned.copies[Role.LEARNER].kept) == 2
     assert (story.group.generation, len(views)) == (3, 3)
     assert len(views[-1].ready) == 2
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_an_owner_that_falls_behind_meanwhile_loses_the_task(batch: str) -> None:
+    """The answer gives the task to a member that says meanwhile that it must restore it."""
+    desk = Desk()
+    story = Slow(desk)
+    desk.is_open = True
+    one = config(Subtopology("0", 1, stateful=True), assignor="high-availability")
+    one = replace(one, settings=replace(one.settings, num_standby_replicas=2))
+    story.take(one, join("W1"), join("W2"), join("W3"))
+    for ms in (300, 600, 900):
+        story.at(ms).take(tick())
+    owner, *others = sorted(range(3), key=lambda slot: story.group.target.active[0] != slot)
+    copy = {"standby": ["0_0"], "ready": ["0_0"]}
+    members = [story.group.roster.member(slot) for slot in others]
+    story.take(*(report(m.id, m.revision, epoch=m.epoch, **copy) for m in members))
+    desk.is_open = False
+    story.at(1_000).take(leave(story.group.roster.member(owner).id))
+    answer = list(desk.asked.values())[-1]
+    assert isinstance(answer, Answer)
+    successor = int(answer.active[0])
+    (other,) = set(others) - {successor}
+    name = story.group.roster.member(successor).id
+    behind = LagReport(group=GROUP, member=name, lags=(Lag(Task("0", 0), 1_000_000),))
+    for ms, when in zip((1_300, 1_600, 1_700), BATCHES, strict=True):
+        desk.is_open = when != BATCHES[0]
+        story.at(ms).take(*([behind] if when == batch else []), tick())
+    for ms in (1_800, 2_100, 2_200):
+        story.at(ms).take(tick())
+    assert story.group.target.active.tolist() == [other]
+
+
+def test_a_group_that_became_small_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small group is placed at once; the next answer counts for all who joined until then."""
+    monkeypatch.setattr(placement, "SIZE_MAX", 11)
+    desk = Desk()
+    story = Slow(desk)
+    members = [join(f"W{number}", capacity=number) for number in (1, 2, 3)]
+    story.take(config(Subtopology("0", 4)), *members)
+    assert story.group.target.asked_ms is not None
+    story.at(100).take(leave("W3"))
+    assert (story.group.state, story.group.target.asked_ms) == (GroupState.STABLE, None)
+    assert story.group.target.placed_ms == story.now_ms
+    story.at(9_000).take(join("W4", capacity=4))
+    assert story.group.target.asked_ms == story.now_ms
+    desk.is_open = True
+    for ms in (9_300, 9_400):
+        story.at(ms).take(tick())
+    assert (story.group.target.active >= 0).all()
+    assert story.group.target.active.tolist().count(2) > 0
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any
 
+import numpy as np
 import pytest
-from support.state.story import Story, config, join, leave, report, tick
+from numpy.typing import NDArray
+from support.state.story import Story, beat, config, join, leave, report, since, tick
 
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get
 from muster.protocol.tasks import Subtopology
 from muster.simulation.jobs import read_back
+from muster.state import heartbeats
+from muster.state.draft import Draft
 from muster.state.group import Group
 
 FOUR = Subtopology("0", 4, stateful=True)
@@ -85,6 +90,25 @@ def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
     story.at(3_000).take(report("W1", 2, "0_0", "0_1"))
     story.at(3_001).take(tick())
     assert (story.group.generation, story.group.timers.followup_ms) == (generation, None)
+
+
+def test_heartbeats_behind_a_due_follow_up_are_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of heartbeats is absorbed at once, although the follow-up's time is within it."""
+    runs: list[int] = []
+
+    def counted(draft: Draft, slots: NDArray[np.intp], *more: Any) -> None:
+        runs.append(len(slots))
+        beat_slots(draft, slots, *more)
+
+    beat_slots = heartbeats.beat
+    monkeypatch.setattr(heartbeats, "beat", counted)
+    story = wishing(60_000, None)
+    story.at(59_000).take(beat("W1", int(story.group.sessions.digest[0])))
+    times = range(59_100, 62_000, 100)
+    digest = int(story.group.sessions.digest[0])
+    story.take(*(since(ms, beat("W1", digest)) for ms in times))
+    assert runs == [1, len(times)]
+    assert story.group.timers.followup_ms is None  # the assignor was asked, and wants no other
 
 
 def test_a_group_without_members_has_no_follow_up() -> None:

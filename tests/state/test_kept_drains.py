@@ -166,3 +166,30 @@ def test_a_drain_of_an_unknown_member_is_a_dead_letter() -> None:
     for on in (True, False):
         step = story.at(100).take(drain("W9", on=on))
         assert ([r.reason for r in step.records], step.changed) == (["UNKNOWN_MEMBER_ID"], False)
+
+
+def test_the_time_of_a_drain_begins_again_without_the_checkpoint() -> None:
+    """W2's tasks wait for copies that never catch up; a new coordinator lets it go in time, too."""
+    story = Story()
+    four = Subtopology("0", 4, stateful=True)
+    values = {"assignor": "high-availability", "scale_down_timeout_ms": 20_000}
+    story.take(config(four, **values), join("W1"), join("W2"))
+    story.at(1_000).take(drain("W2"))
+    assert story.group.timers.drain_until_ms == {1: story.now_ms + 20_000}
+    story.group, story.epoch = Group.recover(read_back(story.group.snapshot())), 2
+    told = {"coordinator_epoch": 2}
+    story.at(2_000).take(report("W1", 2, "0_0", "0_2", learner=["0_1", "0_3"], **told))
+    story.take(report("W2", 1, "0_1", "0_3", **told), tick())
+    for ms in range(5_000, 20_000, 5_000):
+        one, two = story.group.roster.member(0), story.group.roster.member(1)
+        story.at(ms).take(
+            report(
+                "W1", one.revision, "0_0", "0_2", learner=["0_1", "0_3"], epoch=one.epoch, **told
+            ),
+            report("W2", two.revision, "0_1", "0_3", epoch=two.epoch, **told),
+            tick(),
+        )
+        assert story.group.target.active.tolist() == [0, 1, 0, 1]
+    story.at(21_000).take(tick())
+    assert story.group.target.active.tolist() == [0, 0, 0, 0]
+    assert story.group.cause.startswith("W2 drained for scale.down.timeout.ms")

@@ -44,8 +44,30 @@ def runs(story: Story, member: str) -> list[str]:
     """The active tasks of a member."""
     slot = story.group.roster.by_id[member]
     return [
-        str(story.group.table.task(t)) for t in range(4) if story.group.target.active[t] == slot
+        str(story.group.table.task(t))
+        for t in range(len(story.group.table))
+        if story.group.target.active[t] == slot
     ]
+
+
+@pytest.mark.parametrize("tasks", [1, 20])
+def test_an_owner_falls_behind_in_the_batch_in_which_a_copy_leaves(tasks: int) -> None:
+    """The copies of a member that has just left count no more; the other member takes over."""
+    story = Story()
+    unit = Subtopology("0", tasks, stateful=True)
+    settings = stories.config(unit, assignor="high-availability", num_standby_replicas=2)
+    story.take(settings, *map(join, ("A", "B", "C")))
+    names = [str(story.group.table.task(task)) for task in range(tasks)]
+    for member in list(story.group.roster):
+        running = runs(story, member.id)
+        copies = [name for name in names if name not in running]
+        ready = {"standby": copies, "ready": copies}
+        story.take(report(member.id, member.revision, *running, **ready))
+    owner = story.group.target.active[0]
+    runner, leaver, other = sorted(story.group.roster, key=lambda m: m.slot != owner)
+    had = runs(story, runner.id)
+    story.take(leave(leaver.id), lags(runner.id, 1_000_000, *had))
+    assert set(had) <= set(runs(story, other.id))
 
 
 @pytest.mark.parametrize("first", ["the join", "lags in the join", "the successor's lags"])
