@@ -2,7 +2,8 @@
 
 The state of a task is a number in a file; its changelog is a number that only grows. A copy
 restores step by step, reports its lag, and then that it is ready. Only then does the coordinator
-move the task, so no active task starts without its state.
+move the task, so no active task starts without its state. (A lag of at most
+`acceptable.recovery.lag`, 10,000 by default, counts as ready; here each step is larger.)
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from muster import Assignment, Task, Worker
 
-CHANGELOG = 10_000
+CHANGELOG = 1_000_000
 """How much there is to restore; in a real program, the end offset of a changelog topic."""
-STEP = 1_000
+STEP = 100_000
 
 group, servers, folder = sys.argv[1:4]
 stops: dict[Task, threading.Event] = {}

@@ -1,7 +1,8 @@
 """A thread per task. ``python thread_worker.py GROUP HOST:PORT``.
 
-Each thread asks `holds` before each step, so it also stops if the lease ended while the process was
-suspended. Send the token with every write to an outside system.
+Each thread asks `holds` before each step. If the answer is no, because the process was suspended,
+the thread waits: either the lease goes on, or the worker calls `end`. Send the token with every
+write to an outside system.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ running: dict[Task, tuple[threading.Thread, threading.Event]] = {}
 
 def work(task: Task, token: Token, stop: threading.Event) -> None:
     """Do the task's work in small steps."""
-    while not stop.is_set() and worker.holds(task):
-        print(f"{time.strftime('%X')} {task}: a step, token {token.generation}.{token.epoch}")
+    while not stop.is_set():
+        if worker.holds(task):
+            print(f"{time.strftime('%X')} {task}: a step, token {token.generation}.{token.epoch}")
         stop.wait(1)
 
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"log"
 	"os"
 	"strings"
@@ -22,6 +23,9 @@ var (
 	groups      = prefix + ".groups"
 )
 
+// How long Kafka may send nothing before a dictionary counts as missing, and may take for the last events.
+const patience = 10 * time.Second
+
 // Link is a worker's connection. Only the worker's loop uses its numbers.
 type Link struct {
 	w          *Worker
@@ -36,14 +40,14 @@ type Link struct {
 }
 
 // connect moves to the end of the partition: the answer to a join is written after it.
-func connect(w *Worker, servers string) (*Link, error) {
+func connect(w *Worker, servers []string) (*Link, error) {
 	keys, err := openKeyring(os.Getenv("MUSTER_SIGNING_KEYS"))
 	if err != nil {
 		return nil, err
 	}
 	// Keys belong to the partitions of the Java client; acks=all and idempotence are the defaults.
 	// Metadata are read often: when a topic has grown, the key may belong to another partition.
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ProducerLinger(0),
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers...), kgo.ProducerLinger(0),
 		kgo.FetchMaxWait(5*time.Second), kgo.MetadataMaxAge(10*time.Second))
 	if err != nil {
 		return nil, err
@@ -56,25 +60,34 @@ func connect(w *Worker, servers string) (*Link, error) {
 	return l, nil
 }
 
-func (l *Link) flush() { l.kafka.Flush(context.Background()) }
+// flush waits until everything is written, unless Kafka is away.
+func (l *Link) flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return l.kafka.Flush(ctx)
+}
 
 // send writes an event, and asks at the same moment for the end of the partition.
 func (l *Link) send(value []byte, counts bool) {
 	w, session, atMs := l.w, l.w.session, bootMs()
 	w.sentMs = atMs
 	done := func(_ *kgo.Record, err error) {
+		if err != nil {
+			log.Printf("not written: %v", err)
+		}
 		w.inbox <- func() {
 			if session == w.session {
 				w.beating = w.beating && !bytes.HasPrefix(value, []byte(heartbeatFrame))
 				if err == nil && counts {
 					w.acknowledged(atMs)
+				} else if err != nil && bytes.HasPrefix(value, []byte(reportFrame)) {
+					w.reportLater()
 				}
 			}
 		}
 	}
 	record := &kgo.Record{Topic: membership, Key: []byte(w.group), Value: value}
 	if err := l.keys.sign(record, time.Now().UnixMilli()); err != nil {
-		log.Printf("not written: %v", err)
 		go done(record, err)
 		return
 	}
@@ -157,15 +170,16 @@ func (l *Link) meaning(record *kgo.Record, names Names, joiner Joiner) func() {
 	}
 	a := readAssignment(value)
 	if a.Dictionary != 0 && names[a.Dictionary] == nil {
-		l.readNames(names)
+		l.readNames(names, a.Dictionary)
 	}
 	a.readSets(names)
 	return func() { l.unread = false; l.w.hear(a) }
 }
 
-// readNames reads the group's dictionaries from every partition: when the topic gets more partitions
-// they are not written again.
-func (l *Link) readNames(names Names) {
+// readNames looks for a dictionary of the group in every partition: when the topic gets more
+// partitions they are not written again. The last offsets of a partition may have no record, because
+// compaction removed them; then nothing more comes.
+func (l *Link) readNames(names Names, wanted uint64) {
 	key, joiner, at, left := l.w.group+"||names", Joiner{}, map[int32]kgo.Offset{}, map[int32]int64{}
 	starts, ends := listed(groups, l.admin.ListStartOffsets), listed(groups, l.admin.ListEndOffsets)
 	for partition, end := range ends {
@@ -178,8 +192,14 @@ func (l *Link) readNames(names Names) {
 	reader, err := kgo.NewClient(append(l.kafka.Opts(), where)...)
 	check(err == nil, "no client: %v", err)
 	defer reader.Close()
-	for len(left) > 0 {
-		reader.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
+	for len(left) > 0 && names[wanted] == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		fetches := reader.PollFetches(ctx)
+		cancel()
+		if errors.Is(fetches.Err0(), context.DeadlineExceeded) {
+			return
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
 			if end, open := left[record.Partition]; open && record.Offset+1 >= end {
 				delete(left, record.Partition)
 			}

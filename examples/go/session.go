@@ -105,6 +105,13 @@ func (w *Worker) count(sentMs, acknowledgedMs int64, a *Assignment) {
 	}
 }
 
+// reportLater: Kafka has not taken a report, so another one takes the place of the next heartbeat.
+func (w *Worker) reportLater() {
+	if w.newest != nil {
+		w.reportMs = bootMs() + w.newest.HeartbeatIntervalMs
+	}
+}
+
 func (w *Worker) hearFault(a *Assignment) {
 	log.Printf("%s: %s", a.Fault, a.Message)
 	switch a.Fault {

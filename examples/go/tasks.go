@@ -105,6 +105,7 @@ func (r *reader) segment(size int64) (positions []int64) {
 	case 0: // nothing
 	case 1: // runs
 		n, k, m := r.varint(), r.byte(), r.byte()
+		check(n > 0, "no runs")
 		skips, lengths := rice(bit, n, k), rice(bit, n, m)
 		for i, at := 0, int64(0); i < len(skips); i, at = i+1, at+1 {
 			at += skips[i]

@@ -1,11 +1,13 @@
 // The member's half of the protocol [GRAMMAR 8]: when to join, what to start, stop and report.
 import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { bootMs } from "./clock.js";
 import { digestOf } from "./keys.js";
 import { nameOf, namesOf, ROLES, writeSets } from "./tasks.js";
 import { bytesOf, write } from "./wire.js";
 
 const GATHER_MS = 50; // from the first stopped task to the report
+const FLUSH_MS = 10_000; // how long Kafka may take for the last events
 
 export class Worker {
   session = 0n; // incarnation; 0 = not joining
@@ -25,8 +27,8 @@ export class Worker {
   leaving = false;
   sending = Promise.resolve();
 
-  // work(task, role, given, signal, mayRun) is the work; write(value) writes an event; ended() is
-  // called when the member has left.
+  // work(task, role, given, signal, mayRun) is the work; write(value) writes an event; ended(inTime) is
+  // called when the member has left, or Kafka has not taken the leave in time.
   constructor(member, work, write, ended) { Object.assign(this, { member, work, write, ended }); }
 
   // ---- records
@@ -96,7 +98,7 @@ export class Worker {
     Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, reportMs: 0 });
     this.stopAll().then(() => {
       this.send("Leave", { incarnation, temporary: !this.leaving });
-      if (this.leaving) this.sending.then(this.ended);
+      if (this.leaving) this.left();
       else this.begin();
     });
   }
@@ -148,6 +150,8 @@ export class Worker {
     this.sending = sent.then((ok) => {
       if (session !== this.session) return;
       if (schema === "Heartbeat") this.beating = false;
+      // Another report takes the place of the next heartbeat.
+      if (!ok && schema === "Report" && this.newest) this.reportMs = bootMs() + this.newest.heartbeat_interval_ms;
       if (!ok || schema === "Leave") return;
       if (this.newest) this.count(atMs, bootMs(), this.newest);
       else this.joinsMs.push([atMs, bootMs()]);
@@ -233,7 +237,12 @@ export class Worker {
     if (this.held.size || !this.session) return;
     this.send("Leave", { incarnation: this.session });
     [this.newest, this.session] = [null, 0n];
-    this.sending.then(this.ended);
+    this.left();
+  }
+
+  left() { // the last events are written, unless Kafka is away
+    const late = sleep(FLUSH_MS, false, { ref: false });
+    Promise.race([this.sending.then(() => true), late]).then(this.ended);
   }
 
   say(event, { task, role }, { incarnation, generation, epoch }) {

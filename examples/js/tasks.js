@@ -43,6 +43,7 @@ function segment(reader, size) {
   };
   if ((form & 0x7f) === 1) { // runs
     const [n, k, m] = [reader.varint(), reader.byte(), reader.byte()];
+    check(n >= 1, "no runs");
     const [skips, lengths] = [rice(n, k), rice(n, m)];
     for (let i = 0, at = 0; i < n; i++, at++) {
       at += skips[i];

@@ -2,7 +2,7 @@
 // heartbeats, takes and releases tasks, and fences itself. Put your work into `run`.
 //
 //   npm install
-//   node worker.js GROUP HOST:PORT [MEMBER]   starts and stops go to standard output as JSON
+//   node worker.js GROUP HOST:PORT[,…] [MEMBER]   starts and stops go to standard output as JSON
 //
 // MUSTER_TOPIC_PREFIX is the prefix of the topics, MUSTER_SIGNING_KEYS a keyring if events are signed.
 // It needs Linux, for the boot-time clock. Read session.js first, then kafka.js; the rest is encoding.
@@ -19,7 +19,13 @@ async function run(task, role, given, signal, mayRun) {
 
 async function main(group, servers, member = randomBytes(16).toString("base64url")) {
   const link = await Link.open(group, member, servers);
-  const worker = new Worker(member, run, (value) => link.write(value), () => link.close());
+  const worker = new Worker(member, run, (value) => link.write(value), (inTime) => {
+    link.close();
+    if (inTime) return;
+    console.error("the group notices the end when the session is over: Kafka is away");
+    process.exitCode = 1;
+    setTimeout(() => process.exit(), 5_000).unref(); // its client would go on trying
+  });
   worker.begin();
   const ticking = setInterval(() => worker.tick(), 100);
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => worker.leave());
@@ -32,4 +38,4 @@ if (process.argv.length >= 4)
     console.error(error.message);
     process.exit(1);
   });
-else console.error("usage: node worker.js GROUP HOST:PORT [MEMBER]");
+else console.error("usage: node worker.js GROUP HOST:PORT[,…] [MEMBER]");

@@ -9,25 +9,19 @@ times the average size of a record in the partition's log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import wait
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from muster.errors import Unreachable
 from muster.kafka.access_check import Refused
+from muster.kafka.lasting_admin import TIMEOUT_S, answered
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 
 SPAN_MS = 600_000
-TIMEOUT_S = 15
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -86,31 +80,6 @@ def offsets(admin: AdminClient, places: Iterable[Place], spec: OffsetSpec) -> di
     if failure is not None and not offset_of:
         raise failure
     return offset_of
-
-
-def answered(
-    admin: AdminClient, places: Iterable[Place], spec: OffsetSpec, timeout_s: float = TIMEOUT_S
-) -> tuple[dict[Place, int], KafkaException | None]:
-    """An offset of each partition that answers, and the failure of one that does not.
-
-    A partition does not answer while it has no leader, or if the client knows an older epoch of its
-    leader (`muster.kafka.lasting_admin`).
-    """
-    asked = {TopicPartition(*place): spec for place in places}
-    if not asked:
-        return {}, None
-    offset_of: dict[Place, int] = {}
-    failure: KafkaException | None = None
-    answers = admin.list_offsets(asked, request_timeout=timeout_s)
-    wait(answers.values(), timeout_s + 1)
-    for part, answer in answers.items():
-        try:
-            if not answer.done():
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            offset_of[part.topic, part.partition] = answer.result().offset
-        except KafkaException as error:
-            failure = error
-    return offset_of, failure
 
 
 def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:

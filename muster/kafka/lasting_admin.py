@@ -1,4 +1,4 @@
-"""An admin client that is replaced after a failed question.
+"""An admin client that is replaced after a failed question, and questions about offsets.
 
 librdkafka's admin client keeps the leader epoch it knows for a quarter of an hour, whatever brokers
 answer (2.16). After an election every ListOffsets with it is refused (FENCED_LEADER_EPOCH), and a
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+TIMEOUT_S = 15
 
 
 class LastingAdmin:
@@ -46,3 +50,31 @@ class LastingAdmin:
         dropped = [self._client]
         self._client = None
         threading.Thread(target=dropped.clear, name="muster-admin-ends", daemon=True).start()
+
+
+def answered(
+    admin: AdminClient,
+    places: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[dict[tuple[str, int], int], KafkaException | None]:
+    """An offset of each partition that answers, and the failure of one that does not.
+
+    A partition does not answer while it has no leader, or if the client knows an older epoch of its
+    leader.
+    """
+    asked = {TopicPartition(*place): spec for place in places}
+    if not asked:
+        return {}, None
+    offset_of: dict[tuple[str, int], int] = {}
+    failure: KafkaException | None = None
+    answers = admin.list_offsets(asked, request_timeout=timeout_s)
+    wait(answers.values(), timeout_s + 1)
+    for part, answer in answers.items():
+        try:
+            if not answer.done():
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            offset_of[part.topic, part.partition] = answer.result().offset
+        except KafkaException as error:
+            failure = error
+    return offset_of, failure

@@ -11,6 +11,7 @@ from muster import plugins
 from muster.assignor import registry
 from muster.assignor.model import Assignor
 from muster.documents.units import parse_tasks
+from muster.errors import BadInput
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import MemberId, Task, parse_task
 from muster.protocol.settings import parse_settings
@@ -131,13 +132,16 @@ class Environment:
             name: its member id.
             settings: as `muster.Worker` takes them: callbacks, plain or coroutines, and the rest.
         """
+        if own := settings.keys() & {"member_id", "group", "bootstrap_servers"}:
+            problem = "nothing: its name is the member id, and the environment has the rest"
+            raise BadInput(f"worker {name!r}: {', '.join(sorted(own))}: expected {problem}")
         self._recipes[name] = settings
         return self.start(name)
 
     def start(self, name: str) -> SimulatedWorker:
         """Start a new process of a worker that was started before, with the same settings."""
-        if name not in self._recipes:
-            raise self._history.failed(f"there was no worker {name!r} yet")
+        self._check_started(name)
+        self._check_open()
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         shown = name if number == 1 else f"{name} (process {number})"
         seed = f"{name}/{number}/{self._seed}"
@@ -213,6 +217,7 @@ class Environment:
 
     def drain(self, name: str, *, on: bool = True) -> None:
         """An operator drains a member (`muster drain`), or undoes that."""
+        self._check_started(name)
         self._log(f"* {name} is drained" if on else f"* the drain of {name} is undone")
         self._kafka.send(Drain(group=GROUP, member=MemberId(name), on=on))
 
@@ -246,14 +251,22 @@ class Environment:
         self, *, tasks: Tasks | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         """An operator changes the group's tasks, or some of its settings."""
+        units = self._units if tasks is None else _units(tasks)
+        changed = {**self._config, **(config or {})}
+        parse_settings(changed, self._assignor)  # raises before anything is changed
         self._log("* the group is configured")
-        self._units = self._units if tasks is None else _units(tasks)
-        self._config |= config or {}
+        self._units, self._config = units, changed
         self._write_config()
 
     def play(self, script: Iterable[Fault]) -> None:
-        """Carry out faults, one after the other, then end all of them (`calm`)."""
+        """Carry out faults, one after the other, then end all of them (`calm`).
+
+        Raises:
+            EnvironmentFailed: a fault is of a worker that was never started.
+        """
         for fault in script:
+            if fault.worker is not None:
+                self._check_started(fault.worker)
             _carry_out(self, fault)
             self.advance(fault.pause_s)
         self.calm()
@@ -330,13 +343,8 @@ class Environment:
 
     def owner(self, task: Task | str) -> str | None:
         """The worker that runs a task now, as its callbacks show; None = none does."""
-        parsed = parse_task(task) if isinstance(task, str) else task
-        runners = [
-            worker.member_id
-            for worker in self._processes
-            if worker.machine.runs and worker.process in self._runners(parsed)
-        ]
-        return runners[-1] if runners else None
+        worker = self._runner(parse_task(task) if isinstance(task, str) else task)
+        return None if worker is None else worker.member_id
 
     def owners(self) -> dict[str, str | None]:
         """Task → the worker that runs it."""
@@ -414,6 +422,15 @@ class Environment:
     def _log(self, text: str) -> None:
         self._history.add_line(self._kafka.now, text)
 
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise self._history.failed("the environment is closed: ask within its `with`")
+
+    def _check_started(self, name: str) -> None:
+        if name not in self._recipes:
+            known = ", ".join(self._recipes) or "none"
+            raise self._history.failed(f"there was no worker {name!r} yet; there are: {known}")
+
     def _worker_named(self, name: str) -> SimulatedWorker:
         worker = self.workers.get(name)
         if worker is None:
@@ -431,6 +448,7 @@ class Environment:
         self._kafka.send(GroupConfig(group=GROUP, assignor=name, settings=settings, tasks=units))
 
     def _drive(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
+        self._check_open()
         if current_machine() is not None:
             raise self._history.failed(
                 "only the test moves the time; a callback waits with `sleep`"
@@ -470,12 +488,21 @@ class Environment:
         table = None if job is None else job.group.table
         return [] if table is None else [table.task(index) for index in range(len(table))]
 
-    def _runners(self, task: Task) -> list[Any]:
-        return self._history.runners(task, self._kafka.now)
+    def _runner(self, task: Task) -> SimulatedWorker | None:
+        processes = self._history.runners(task, self._kafka.now)
+        runs = [w for w in self._processes if w.machine.runs and w.process in processes]
+        return runs[-1] if runs else None
 
     def _idle(self) -> list[str]:
         tasks = self._tasks()
-        return [str(t) for t in tasks if self.owner(t) is None] if tasks else ["any task"]
+        return [str(task) for task in tasks if self._is_idle(task)] if tasks else ["any task"]
+
+    def _is_idle(self, task: Task) -> bool:
+        worker = self._runner(task)
+        if worker is None:
+            return True
+        not_begun = worker.not_begun.get("on_assigned")
+        return not_begun is not None and task in not_begun[0]
 
     def _is_member(self, name: str) -> bool:
         job = self._kafka.jobs.newest

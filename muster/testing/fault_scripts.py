@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from muster.errors import BadInput
+
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
@@ -27,12 +29,22 @@ class Fault:
         worker: the worker it happens to; None for the others.
         lasts_s: seconds that it lasts, or that a process is away.
         pause_s: seconds until the next fault.
+
+    Raises:
+        BadInput: there is no such fault, or it needs a worker, or it has none.
     """
 
     what: str
     worker: str | None = None
     lasts_s: int = 0
     pause_s: int = 0
+
+    def __post_init__(self) -> None:
+        if self.what not in NAMES:
+            raise BadInput(f"fault {self.what!r}: expected one of {', '.join(NAMES)}")
+        if (self.worker is not None) != (self.what in OF_A_WORKER):
+            expected = "the worker's name" if self.what in OF_A_WORKER else "None"
+            raise BadInput(f"fault {self.what!r}: worker {self.worker!r}: expected {expected}")
 
     def __str__(self) -> str:
         about = "" if self.worker is None else f" {self.worker}"

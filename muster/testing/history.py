@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from muster.protocol.ids import Task
+from muster.protocol.tasks import TaskSet
 from muster.testing.errors import EnvironmentFailed
 
 LINES_SHOWN = 60
@@ -26,12 +27,14 @@ class Process:
         name: for people; member id, and a number from its second process on.
         frozen: spans of true time in which it was frozen; the last may be open (infinite).
         doing: the callback that runs → when it was called; empty = none.
+        raised: the callback that raised, and has not returned since → its tasks and the error.
         stopping: tasks of the `on_revoked` that runs.
     """
 
     name: str
     frozen: list[Span] = field(default_factory=list)
     doing: dict[str, float] = field(default_factory=dict)
+    raised: dict[str, tuple[TaskSet, str]] = field(default_factory=dict)
     stopping: set[Task] = field(default_factory=set)
 
 

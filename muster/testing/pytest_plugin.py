@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,12 +29,9 @@ def muster_environment() -> Iterator[Callable[..., Environment]]:
     """Makes `muster.testing.Environment` objects, and closes them when the test is over."""
     from muster.testing.environment import Environment
 
-    made: list[Environment] = []
+    with ExitStack() as stack:  # one that fails to close leaves no other open
 
-    def environment(*args: Any, **more: Any) -> Environment:  # noqa: ANN401 — as `Environment`
-        made.append(Environment(*args, **more))
-        return made[-1]
+        def environment(*args: Any, **more: Any) -> Environment:  # noqa: ANN401 — as `Environment`
+            return stack.enter_context(Environment(*args, **more))
 
-    yield environment
-    for env in made:
-        env.close()
+        yield environment

@@ -10,6 +10,7 @@ from muster.simulation.unfinished_work import still_moving
 from muster.state import invariants
 from muster.state.waiting_tasks import waits_of
 from muster.testing.worker import SimulatedWorker
+from muster.worker.session_states import State
 
 
 def unsettled(
@@ -42,6 +43,8 @@ def unsettled(
         slot = group.roster.by_id.get(MemberId(name))
         if slot is None:
             return f"{name} is not a member ({worker.state})"
+        if worker.session.state is State.JOINING:
+            return f"{worker.process.name} waits: a process before it is still a member as {name}"
         held, recorded = worker.session.holding, invariants.holding_of(group, slot)
         if held.digest() != recorded.digest():
             return f"{name} holds {held}, and the group expects {recorded}"
@@ -49,8 +52,15 @@ def unsettled(
 
 
 def _busy(workers: Iterable[SimulatedWorker], now: float) -> list[str]:
-    return [
-        f"{name} of {worker.process.name} has run for {(now - since) / 1000:.1f} s"
-        for worker in workers
-        for name, since in worker.process.doing.items()
-    ]
+    busy = []
+    for worker in workers:
+        shown, doing = worker.process.name, worker.process.doing
+        busy += [
+            f"{name} of {shown} has run for {(now - since) / 1000:.1f} s"
+            for name, since in doing.items()
+        ]
+        busy += [
+            f"{name} of {shown} raised {error}, and is called again for {' '.join(map(str, tasks))}"
+            for name, (tasks, error) in worker.not_begun.items()
+        ]
+    return busy

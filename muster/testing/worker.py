@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CALLBACKS = ("on_assigned", "on_revoked", "on_learn", "on_forget", "on_lost", "on_wanted")
 STOPS = ("on_revoked", "on_lost")
+BEGINS = ("on_assigned", "on_learn")
+"""The worker calls these again until they return."""
 
 
 class SimulatedWorker(Worker):
@@ -82,6 +84,17 @@ class SimulatedWorker(Worker):
     def has_ended(self) -> bool:
         """Whether it has left, failed, or was killed."""
         return not self.is_alive or self._ending.wait(0) or self._session.state is State.ENDED
+
+    @property
+    def not_begun(self) -> dict[str, tuple[TaskSet, str]]:
+        """The callback that raises each time it is called → its tasks, and the newest error."""
+        held = self._session.holding
+        held_for = {"on_assigned": held.active, "on_learn": held.standby | held.learner}
+        return {
+            name: (tasks & held_for[name], error)
+            for name, (tasks, error) in self.process.raised.items()
+            if tasks & held_for[name]
+        }
 
     def failures(self) -> list[AssertionError]:
         """Assertions that failed in callbacks since the last question."""
@@ -151,26 +164,27 @@ class SimulatedWorker(Worker):
                     if inspect.isawaitable(result):
                         await result
                 except BaseException as error:
-                    self._raised(name, error)
+                    self._raised(name, tasks, error)
                     raise
                 self._returned(name, tasks, began)
 
-            return watched_coroutine
+            return _named(watched_coroutine, call)
 
         def watched(tasks: tuple[Task, ...], assignment: Assignment) -> object:
             began = self._called(name, tasks)
             try:
                 result = None if call is None else call(tasks, assignment)
             except BaseException as error:
-                self._raised(name, error)
+                self._raised(name, tasks, error)
                 raise
             if inspect.isawaitable(result):  # nothing has run; the worker refuses it
-                self._raised(name, TypeError("it returned an awaitable, which nothing awaits"))
+                refused = TypeError("it returned an awaitable, which nothing awaits")
+                self._raised(name, tasks, refused)
                 return result
             self._returned(name, tasks, began)
             return None
 
-        return watched
+        return _named(watched, call)
 
     def _called(self, name: str, tasks: tuple[Task, ...]) -> float:
         now = self._kafka.now
@@ -185,6 +199,7 @@ class SimulatedWorker(Worker):
     def _returned(self, name: str, tasks: tuple[Task, ...], began: float) -> None:
         now = self._kafka.now
         self.process.doing.pop(name, None)
+        self.process.raised.pop(name, None)
         if now > began:
             self._log_line(
                 f"{name}({_text(tasks)}) has returned after {(now - began) / 1000:.3f} s"
@@ -193,13 +208,23 @@ class SimulatedWorker(Worker):
             self.process.stopping -= set(tasks)
             self._history.end(self.process, tasks, now, f"its {name} returned")
 
-    def _raised(self, name: str, error: BaseException) -> None:
+    def _raised(self, name: str, tasks: tuple[Task, ...], error: BaseException) -> None:
         self.process.doing.pop(name, None)
         if isinstance(error, EnvironmentClosed):
             return
-        self._log_line(f"{name} raised {type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        self._log_line(f"{name} raised {text}")
+        if name in BEGINS:
+            self.process.raised[name] = (TaskSet.of(tasks), text)
         if isinstance(error, AssertionError):
             self._failed.append(error)
+
+
+def _named(watching: Callable[..., Any], call: Callable[..., Any] | None) -> Callable[..., Any]:
+    """`watching` under the name of the user's callback, by which errors name it."""
+    if call is not None:
+        watching.__qualname__ = getattr(call, "__qualname__", repr(call))
+    return watching
 
 
 def _text(tasks: Iterable[Task]) -> str:

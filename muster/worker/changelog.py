@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
+from muster.kafka.lasting_admin import LastingAdmin, answered
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Lag
 from muster.protocol.ids import Task
@@ -64,12 +65,11 @@ class ChangelogLags:
             post: takes lags that changed.
             machine: where it runs.
         """
-        self._config = dict(config)
         self._positions = positions
         self._on_disk = on_disk
         self._post = post
         self._machine = machine
-        self._admin: AdminClient | None = None  # used by the thread only
+        self._admin = LastingAdmin(config, log)  # used by the thread only
         self._kicked = machine.flag()
         self._closing = False
         self._lock = threading.Lock()
@@ -174,18 +174,12 @@ class ChangelogLags:
         }
 
     def _ends(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        ends: dict[tuple[str, int], int] = {}
         if not places:
-            return ends
-        try:
-            self._admin = self._admin or AdminClient(self._config, logger=log)
-            request = {TopicPartition(*place): _LATEST for place in places}
-            answers = self._admin.list_offsets(request, request_timeout=ANSWER_S)
-            for place, answer in answers.items():
-                ends[place.topic, place.partition] = answer.result(2 * ANSWER_S).offset
-        except (KafkaException, TimeoutError) as error:
-            log.info("changelogs do not say where they end: %s", error)
-            self._admin = None  # a client that failed may keep asking a broker that no longer leads
+            return {}
+        ends, failure = answered(self._admin.client, places, _LATEST, ANSWER_S)
+        if failure is not None:
+            log.info("changelogs do not say where they end: %s", failure)
+            self._admin.replace()  # refused for an old epoch, it would be refused for minutes
         return ends
 
     def _positions_of(self, positions: Changelog, task: Task) -> Positions | None:

@@ -11,8 +11,7 @@ event.
 
 The question needs a connection of its own (an admin client's): a broker answers the requests of a
 connection in order, and the reader's request waits there for seconds. After a failed question the
-client is replaced, because librdkafka keeps the leader epoch it knows for 15 minutes, and after an
-election all its questions are refused (FENCED_LEADER_EPOCH).
+client is replaced (`muster.kafka.lasting_admin` says why).
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from muster.kafka.lasting_admin import LastingAdmin
 from muster.worker.messages import CaughtUp
 
 log = logging.getLogger("muster.worker.kafka")
@@ -97,12 +97,11 @@ class Progress:
             grown: called, from any thread, when the topic's number of partitions has changed.
             later: runs calls that wait for an answer; None = on a thread of its own.
         """
-        self._config = dict(config)
         self._post = post
         self._grown = grown
         self._background = _BackgroundCalls()
         self._later = later or self._background.run
-        self._admin: AdminClient | None = None
+        self._admin = LastingAdmin(config, log)  # used by the session's side
         self._lock = threading.Lock()
         self._place: Place | None = None
         self._partitions = 0
@@ -155,32 +154,25 @@ class Progress:
             place, position, question = self._place, self._position, self._question
             was_stale, self._is_stale = self._is_stale, False
         if was_stale:
-            self._drop_client()
+            self._admin.replace()
         try:
-            if self._admin is None:
-                self._admin = AdminClient(self._config, logger=log)
+            admin = self._admin.client
             request = {TopicPartition(*place): _LATEST}
-            (answer,) = self._admin.list_offsets(request, request_timeout=ANSWER_S).values()
+            (answer,) = admin.list_offsets(request, request_timeout=ANSWER_S).values()
         except KafkaException as error:
             log.info("cannot ask where %s-%d ends: %s", *place, error)
             with self._lock:
                 self._asked_ms = None
             return
         answer.add_done_callback(partial(self._answered, question, place, position, at_ms))
-        self._later(partial(self._count, self._admin, place[0], at_ms))
+        self._later(partial(self._count, admin, place[0], at_ms))
 
     def close(self) -> None:
-        """Drop the connection. librdkafka's own threads must not call this."""
+        """Drop the connection; returns at once."""
         with self._lock:
             self._place = None
-        self._admin = None
+        self._admin.replace()
         self._background.close()
-
-    def _drop_client(self) -> None:
-        """Drop the client on another thread, because its threads may take long to end."""
-        dropped = [self._admin]
-        self._admin = None
-        threading.Thread(target=dropped.clear, name="muster-leave", daemon=True).start()
 
     # -------------------------------------------------------------------------------------- answers
 

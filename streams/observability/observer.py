@@ -24,8 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from muster.discovery import load
-from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.lasting_admin import LastingAdmin, answered
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -342,7 +341,7 @@ class Observer(Loop):
             KafkaException: none answers.
         """
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
-        ends, self._refusal = load.answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        ends, self._refusal = answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
         if self._refusal is not None:
             self._admin.replace()  # refused for an old epoch, it would be refused for minutes
             if not ends:

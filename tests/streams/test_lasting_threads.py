@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,38 +88,39 @@ def kafka() -> Any:
         yield ClientSettings({"bootstrap.servers": address, **QUICK})
 
 
-@pytest.mark.parametrize(("reason", "producers"), [(REFUSED, 1), (FATAL, 2)])
-def test_signs_of_life_go_on_after_a_refusal(
-    made: list[Denying], reason: KafkaError, producers: int
-) -> None:
-    """A right that is missing for a while, or a producer that fails for good, ends no thread."""
-    Denying.reason = reason
-    with capture_logs() as said, Signs(ClientSettings(), ["muster"], "a", lambda: True) as signs:
+@contextmanager
+def signs_of_a_job(_: ClientSettings) -> Iterator[Loop]:
+    """Signs of life, written at an interval."""
+    with Signs(ClientSettings(), ["muster"], "a", lambda: True) as signs:
         signs.runs({"muster": 1})
-        until(lambda: refusals(made) >= 3, "three records were refused")
-        Denying.reason = None
-        until(lambda: taken(made), "a record was taken")
-        assert signs.alive
-    assert len(made) >= producers
-    assert len(said) == 1, "one line for one fault, however often it came"
+        yield signs
 
 
+@contextmanager
+def clock_with_ticks_due(kafka: ClientSettings) -> Iterator[Loop]:
+    """A clock whose schedule repeats the ticks that Kafka refuses."""
+    with Clock(kafka, ["muster"]) as clock:
+        for number in range(3):
+            clock.wake("muster", GroupId(f"g{number}"), Mark(1, 0))
+        yield clock
+
+
+@pytest.mark.parametrize("running", [signs_of_a_job, clock_with_ticks_due])
 @pytest.mark.parametrize(("reason", "producers"), [(REFUSED, 1), (FATAL, 2)])
-def test_a_clock_goes_on_after_a_refusal(
+def test_a_thread_that_writes_goes_on_after_a_refusal(
     made: list[Denying],
     kafka: ClientSettings,
+    running: Callable[[ClientSettings], AbstractContextManager[Loop]],
     reason: KafkaError,
     producers: int,
 ) -> None:
-    """The schedule repeats a tick that Kafka refuses, and the thread lives."""
+    """A right that is missing for a while, or a producer that fails for good, ends no thread."""
     Denying.reason = reason
-    with capture_logs() as said, Clock(kafka, ["muster"]) as clock:
-        for number in range(3):
-            clock.wake("muster", GroupId(f"g{number}"), Mark(1, 0))
+    with capture_logs() as said, running(kafka) as thread:
         until(lambda: refusals(made) >= 3, "three records were refused")
         Denying.reason = None
         until(lambda: taken(made), "a record was taken")
-        assert clock.alive
+        assert thread.alive
     assert len(made) >= producers
     assert len(said) == 1, "one line for one fault, however often it came"
 

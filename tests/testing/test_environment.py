@@ -19,7 +19,8 @@ from muster.assignor.api import (
     TaskType,
 )
 from muster.errors import BadInput
-from muster.testing import CallbackHangs, Environment, EnvironmentFailed, threads
+from muster.protocol.errors import ConfigError
+from muster.testing import CallbackHangs, Environment, EnvironmentFailed, Fault, threads
 
 FOUR = {"orders": 4}
 STATEFUL = [{"subtopology": "orders", "partitions": 2, "stateful": True}]
@@ -319,8 +320,59 @@ def test_a_callback_that_raises_is_called_again(muster_environment: Make) -> Non
             raise OSError("disk is full")
 
     env.worker("W1", on_assigned=start)
-    env.advance(60)
+    env.settle()
     assert len(tries) == 4
+
+
+def test_a_group_with_a_callback_that_always_raises_has_not_settled(
+    muster_environment: Make,
+) -> None:
+    """A task whose start never succeeds is not run; when another worker has it, it is."""
+    env = muster_environment({"orders": 1})
+
+    def start(tasks: tuple[Task, ...], _: Assignment) -> None:
+        raise KeyError("table")
+
+    env.worker("W1", on_assigned=start)
+    error = "on_assigned of W1 raised KeyError: 'table', and is called again for orders_0"
+    with pytest.raises(EnvironmentFailed, match=f"has not settled: {error}"):
+        env.settle(within=60)
+    with pytest.raises(EnvironmentFailed, match=f"no worker runs orders_0: {error}"):
+        env.assert_owned(within=60)
+    env.worker("W2")
+    env.drain("W1")
+    env.settle()
+    env.assert_owned()
+    assert env.owners() == {"orders_0": "W2"}
+
+
+def test_a_copy_whose_restore_always_raises(muster_environment: Make) -> None:
+    """The message has the error beside the copy that is waited for."""
+    env = muster_environment(STATEFUL, "high-availability")
+    env.worker("W1")
+    env.settle()
+
+    def learn(tasks: tuple[Task, ...], _: Assignment) -> None:
+        raise KeyError("table")
+
+    env.worker("W2", on_learn=learn)
+    with pytest.raises(EnvironmentFailed, match="on_learn of W2 raised KeyError: 'table'"):
+        env.settle(within=60)
+
+
+def test_a_callback_that_is_given_up_has_its_own_name(muster_environment: Make) -> None:
+    """The story names the function of the user, as the log of a real worker does."""
+    env = muster_environment({"orders": 1})
+
+    def stop(tasks: tuple[Task, ...], _: Assignment) -> None:
+        raise KeyError("table")
+
+    env.worker("W1", on_revoked=stop)
+    env.settle()
+    env.drain("W1")
+    env.worker("W2")
+    env.settle()
+    assert "<locals>.stop kept failing for orders_0" in env.story
 
 
 def test_a_coroutine_that_nothing_awaits_has_stopped_nothing(muster_environment: Make) -> None:
@@ -356,7 +408,8 @@ def test_the_second_of_two_processes_waits(muster_environment: Make) -> None:
     first = env.worker("W1", on_assigned=lambda *_: env.use("orders_0") or started.append(env.now))
     env.settle()
     second = env.start("W1")
-    env.advance(60)
+    with pytest.raises(EnvironmentFailed, match=r"W1 \(process 2\) waits: a process before it"):
+        env.settle(within=60)
     assert (first.state, second.state, len(started)) == ("member", "joining", 1)
     first.close()
     env.settle()
@@ -398,6 +451,29 @@ def test_questions_about_what_is_not_there(muster_environment: Make) -> None:
         env.assert_owned(within=5)
     with pytest.raises(BadInput, match="partitions"):
         Environment({"orders": 0})
+    env.worker("W1")
+    for ask in (env.drain, env.start, lambda name: env.play([Fault("freeze", name, 1)])):
+        with pytest.raises(EnvironmentFailed, match="no worker 'W9' yet; there are: W1"):
+            ask("W9")
+    with pytest.raises(BadInput, match="worker 'W2': member_id: expected nothing"):
+        env.worker("W2", member_id="W3")
+    env.close()
+    for late in (env.settle, lambda: env.start("W1")):
+        with pytest.raises(EnvironmentFailed, match="the environment is closed"):
+            late()
+
+
+def test_a_configuration_that_is_refused_changes_nothing(muster_environment: Make) -> None:
+    """The group keeps its tasks and settings, and can be asked about as before."""
+    env = muster_environment(FOUR)
+    env.worker("W1")
+    env.settle()
+    with pytest.raises(ConfigError, match="sesion"):
+        env.configure(tasks={"orders": 9}, config={"sesion.timeout.ms": 6_000})
+    env.assert_never_two_owners()
+    env.configure(config={"session.timeout.ms": 6_000})
+    env.settle()
+    assert len(env.owners()) == 4
 
 
 @pytest.mark.parametrize("tasks", ["orders", ["orders:4"]])

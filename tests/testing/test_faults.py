@@ -7,6 +7,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from support.suite.examples import examples
 
+from muster.errors import BadInput
 from muster.testing import Environment, EnvironmentFailed, Fault, Script, faults
 from muster.testing.fault_scripts import LASTING, NAMES, OF_A_WORKER
 
@@ -37,6 +38,20 @@ def test_every_fault_can_be_played(what: str) -> None:
     """Each fault alone, with its worker and its length."""
     worker = "W1" if what in OF_A_WORKER else None
     played(Script((Fault(what, worker, 10 if what in LASTING else 0, 3),)))
+
+
+@pytest.mark.parametrize(
+    ("what", "worker", "problem"),
+    [
+        ("freze", "W1", "fault 'freze': expected one of freeze, "),
+        ("freeze", None, "fault 'freeze': worker None: expected the worker's name"),
+        ("kafka_away", "W1", "fault 'kafka_away': worker 'W1': expected None"),
+    ],
+)
+def test_a_fault_that_there_is_not(what: str, worker: str | None, problem: str) -> None:
+    """A misspelt fault is an error; otherwise its test would pass without it."""
+    with pytest.raises(BadInput, match=problem):
+        Fault(what, worker, 3)
 
 
 def _commit(env: Environment, tasks: tuple) -> None:

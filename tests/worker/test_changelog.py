@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from support.kafka.fake_admin import fake_cluster
 from support.suite.waiting import PATIENCE_S
 from support.worker.mock_worker import worker
 from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
@@ -89,6 +90,22 @@ def test_a_copy_that_catches_up(lags: ChangelogLags, restoring: Restoring) -> No
         13,
         0,
     ]
+
+
+def test_a_changelog_that_does_not_answer(
+    lags: ChangelogLags, restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no lag, and the others have theirs; after an election a new client asks."""
+    places = [("a-changelog", 0), ("b-changelog", 0), ("c-changelog", 0)]
+    cluster = fake_cluster(monkeypatch, dict.fromkeys(places, 9))
+    cluster.leaderless.add(places[1])
+    for number, place in enumerate(places):
+        restoring.at[f"0_{number}"] = {place: 0}
+    lags.assigned(Talk().record(learner=["0_0", "0_1", "0_2"]))
+    eventually(lambda: restoring.newest == {"0_0": 9, "0_2": 9})
+    cluster.elect(*places)
+    cluster.leaderless.clear()
+    eventually(lambda: restoring.newest == {"0_0": 9, "0_1": 9, "0_2": 9})
 
 
 def test_an_active_that_still_restores(lags: ChangelogLags, restoring: Restoring) -> None:

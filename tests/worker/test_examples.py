@@ -94,10 +94,10 @@ def test_restoring(example, coordinator: ScriptedCoordinator, tmp_path: Path) ->
     """A learner reports its lag, then that it is ready, and starts warm; the join has its lags."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    (disk / "0_7").write_text("9000")
+    (disk / "0_7").write_text("900000")
     _, out = example(*command("restoring_worker.py"), str(disk))
     join = coordinator.wait_for(Join)
-    assert [(str(lag.task), lag.offsets) for lag in join.lags] == [("0_7", 1000)]
+    assert [(str(lag.task), lag.offsets) for lag in join.lags] == [("0_7", 100_000)]
     coordinator.assign(join, learner=["0_0"])
     ready = coordinator.wait_for(Report, lambda r: len(r.holding.ready) > 0)
     assert [(str(lag.task), lag.offsets) for lag in ready.lags] == [("0_0", 0)]

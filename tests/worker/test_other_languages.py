@@ -10,18 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
-from support.kafka.brokers import Topics, new_topics
+from support.kafka.brokers import PARTITIONS, Topics, new_topics
+from support.suite.waiting import PATIENCE_S
 from support.worker.languages import LANGUAGES, Language, Running
 from support.worker.ring import Ring
 from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
+from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.keys import key_of, partition_of
-from muster.protocol.records import Fault
+from muster.protocol.records import Dictionary, Fault
 from muster.protocol.signing import Caller, Verifier
-from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
+from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import TopicKind
 from muster.signing import keyring
 from muster.signing.keyring import VARIABLE
@@ -153,6 +157,61 @@ def test_large_groups(both: tuple[ScriptedCoordinator, Running]) -> None:
     eventually(lambda: len(worker.held()) == 167)
     coordinator.assign(join, [f"{unit}_1", "c-8"], dictionary=names, generation=2)
     eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
+
+
+def test_a_dictionary_that_is_missing(language: Language, kafka: Topics, tmp_path: Path) -> None:
+    """Its record is skipped, also where the last offsets of the topic have no record."""
+    producer = Producer({**kafka.clients.producer(), "transactional.id": tmp_path.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(PARTITIONS):
+        producer.produce(kafka.name(TopicKind.GROUPS), key=b"x|", value=b"", partition=partition)
+    producer.commit_transaction(30)  # writes a marker, which no consumer gets
+    with working(language, kafka, tmp_path, 30_000) as (coordinator, worker):
+        join = coordinator.wait_for(Join)
+        units = units_of_table(TaskTable((Subtopology("orders" * 90, 3),)))
+        unwritten = Dictionary(group=coordinator.group, units=units)
+        coordinator.assign(join, [f"{'orders' * 90}_1"], dictionary=unwritten)
+        coordinator.assign(join, ["0_0"], generation=2)
+        eventually(lambda: worker.held() == {"0_0"})
+
+
+def test_a_report_that_is_not_written(
+    language: Language, kafka: Topics, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It says so and reports again; meanwhile no key signs. One of its brokers does not answer."""
+    ring, said = Ring(tmp_path / "ring.json"), [""]
+    signing = ring.file.read_text()
+    two = Topics(f"127.0.0.1:1,{kafka.address}", kafka.prefix)
+
+    def failures() -> int:
+        said[0] += capfd.readouterr().err
+        return said[0].count("not written")
+
+    keys = {VARIABLE: str(ring.file)}
+    with working(language, two, tmp_path, 20_000, **keys) as (coordinator, worker):
+        join = given(coordinator, worker, "0_0", "0_1")
+        ring.file.write_text(signing.replace('"*"', '"other"'))
+        eventually(lambda: failures() > 0)
+        coordinator.assign(join, ["0_0"], generation=2)
+        eventually(lambda: worker.held() == {"0_0"})
+        before = failures()
+        eventually(lambda: failures() > before + 1)  # the report, after a heartbeat perhaps
+        ring.file.write_text(signing)
+        coordinator.wait_for(Report, lambda r: r.holding.active == TaskSet.of(["0_0"]))
+
+
+def test_ends_while_kafka_is_away(
+    language: Language, own_broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Its tasks stop, and the process ends with an error; the group waits for the session's end."""
+    kafka = new_topics(own_broker.bootstrap_server)
+    with working(language, kafka, tmp_path, 60_000) as (coordinator, worker):
+        given(coordinator, worker, "0_0")
+        own_broker.kill()
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(PATIENCE_S) == 1
+        assert worker.held() == set()
 
 
 def test_fences_itself(both: tuple[ScriptedCoordinator, Running]) -> None:

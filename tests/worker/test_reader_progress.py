@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from muster.kafka import lasting_admin
 from muster.worker import reader_progress
 from muster.worker.messages import CaughtUp
 from muster.worker.reader_progress import Progress
@@ -50,7 +51,7 @@ class Broker:
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     """The broker of every client."""
     made = Broker()
-    monkeypatch.setattr(reader_progress, "AdminClient", made.connect)
+    monkeypatch.setattr(lasting_admin, "AdminClient", made.connect)
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +12,7 @@ from support.suite.waiting import PATIENCE_S
 from support.worker.mock_worker import given, worker
 from support.worker.scripted_coordinator import ScriptedCoordinator
 
+from muster import Worker
 from muster.protocol.events import Join, Leave
 from muster.protocol.ids import Task
 from muster.worker import worker as worker_module
@@ -115,8 +117,22 @@ def test_close_in_a_coroutine(mock_servers: str, coordinator: ScriptedCoordinato
     assert seen == ["assigned", "revoked"]
 
 
-def test_close_on_the_event_loop(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """A function that the callbacks' loop calls, such as a signal's handler, asks for the leave."""
+async def on_the_event_loop(w: Worker) -> None:
+    """Called by the callbacks' loop, such as a signal's handler, it asks for the leave."""
+    asyncio.get_running_loop().call_soon(w.close)
+    await w.ended()
+
+
+async def in_another_thread(w: Worker) -> None:
+    """Beside the loop that runs the callbacks, it returns when everything has stopped."""
+    await asyncio.to_thread(w.close)
+
+
+@pytest.mark.parametrize("close", [on_the_event_loop, in_another_thread])
+def test_close_outside_a_callback(
+    mock_servers: str, coordinator: ScriptedCoordinator, close: Callable[[Worker], Awaitable[None]]
+) -> None:
+    """The tasks are revoked, and the worker leaves and ends."""
     seen: list[str] = []
 
     async def revoked(tasks: tuple[Task, ...], _: Assignment) -> None:
@@ -125,27 +141,8 @@ def test_close_on_the_event_loop(mock_servers: str, coordinator: ScriptedCoordin
     async def life() -> None:
         async with worker(mock_servers, coordinator, on_revoked=revoked) as w:
             await asyncio.to_thread(given, w, coordinator, "0_0")
-            asyncio.get_running_loop().call_soon(w.close)
-            await w.ended()
-
-    asyncio.run(life())
-    coordinator.wait_for(Leave)
-    assert seen == ["revoked"]
-
-
-def test_close_in_another_thread_waits(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """Beside the loop that runs the callbacks, `close` returns when everything has stopped."""
-    seen: list[str] = []
-
-    async def revoked(tasks: tuple[Task, ...], _: Assignment) -> None:
-        seen.append("revoked")
-
-    async def life() -> None:
-        async with worker(mock_servers, coordinator, on_revoked=revoked) as w:
-            await asyncio.to_thread(given, w, coordinator, "0_0")
-            await asyncio.to_thread(w.close)
-            assert seen == ["revoked"]
-            assert w.state == "ended"
+            await close(w)
+            assert (seen, w.state) == (["revoked"], "ended")
 
     asyncio.run(life())
     coordinator.wait_for(Leave)

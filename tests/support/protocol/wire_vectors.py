@@ -238,6 +238,8 @@ def hostile_vectors() -> list[dict]:
             "an unknown form": crafted(10, b"\x01\x7f"),
             "a Rice parameter of 64": crafted(10, b"\x01\x02\x02\x00\x00\x40\xff"),
             "bytes behind a set": crafted(10, b"\x01\x02\x01\x05\x00"),
+            "no runs": crafted(10, b"\x01\x01\x00\x00\x00"),
+            "no gaps": crafted(10, b"\x01\x02\x00\x00"),
         }.items()
     ]
 
