@@ -139,13 +139,27 @@ def report_html(
     )
 
 
-def plan_html(snapshot: GroupSnapshot, asked: Question, *, at_ms: int, source: str) -> str:
+def plan_html(
+    snapshot: GroupSnapshot,
+    asked: Question,
+    *,
+    at_ms: int,
+    source: str,
+    where: Sequence[str] = (),
+) -> str:
     """A plan as one file: the map with what would move, figures, reasons and commands.
+
+    Args:
+        snapshot: the group.
+        asked: the question.
+        at_ms: when the plan is made, epoch milliseconds.
+        source: where the group comes from, for people.
+        where: options of the connection to Kafka, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
     """
-    plan = plan_json(snapshot, asked, at_ms)
+    plan = plan_json(snapshot, asked, at_ms, where=where)
     data = _packed({"plan": plan, "base": plan.pop("frame"), "made_ms": at_ms})
     title = f"{text(snapshot.group)}: what if"
     return _page(title=title, kind="plan", data=data, source=source, left_out="")
