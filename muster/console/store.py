@@ -129,8 +129,7 @@ class Store:
             history = self._groups.get(key)
             if isinstance(record, GroupGone):
                 if self._groups.pop(key, None) is not None and history is not None:
-                    self._held_bytes -= history.held_bytes
-                    history.forget()
+                    self._held_bytes -= history.held_bytes  # a page may still read it
             else:
                 if history is None:
                     history = self._groups[key] = History(
