@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.console.frames import Frame, frame_of, text, units_of
+from muster.console.frames import Frame, frame_of, task_text, text, units_of
 from muster.documents.units import parse_tasks, tasks_json
 from muster.errors import BadInput
 from muster.output import shown
@@ -239,7 +239,7 @@ def plan_json(
 
 def _shown(move: Json) -> Json:
     names = {key: move[key] if move[key] is None else text(move[key]) for key in ("from", "to")}
-    return {**move, **names, "task": text(move["task"]), "reason": text(move["reason"], 400)}
+    return {**move, **names, "task": task_text(move["task"]), "reason": text(move["reason"], 400)}
 
 
 def overlay(snapshot: GroupSnapshot, asked: Question, plan: Json, at_ms: int) -> Frame:

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from muster.console.explanations import Explainer, Loads, generation_json
-from muster.console.frames import Frame, delta, frame, text
+from muster.console.frames import Frame, delta, frame, task_text, text
 from muster.console.history import MOMENTS_MAX, History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
@@ -257,7 +257,7 @@ def _explained(moment: Moment, snapshot: GroupSnapshot, texts: _TextNumbers) -> 
 def _move(move: Move, loads: Loads, texts: _TextNumbers) -> list[Any]:
     """[task, role, from, to, reason, loads of from, loads of to]; texts by number."""
     return [
-        text(move.task),
+        task_text(move.task),
         str(move.role),
         texts.number(None if move.from_member is None else text(move.from_member)),
         texts.number(None if move.to_member is None else text(move.to_member)),

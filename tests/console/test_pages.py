@@ -26,6 +26,7 @@ from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 from support.suite.waiting import until
 
+from muster.console.frames import NAME_CHARS_MAX
 from muster.console.request_guard import Access, Passwords, networks
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput
@@ -140,7 +141,7 @@ def test_hostile_names_are_only_ever_text(url: str) -> None:
     assert "&lt;img src=x" in page.text
     frame = ask(url, f"/api/frame?{query}")
     assert frame.headers["content-type"] == "application/json"
-    assert len(frame.json["head"]["group"]) <= 120
+    assert len(frame.json["head"]["group"]) <= NAME_CHARS_MAX
 
 
 def test_requests_under_another_name_are_refused(url: str) -> None:
