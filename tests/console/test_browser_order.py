@@ -28,20 +28,29 @@ W4 = {"join": {"id": "W4", "rack": "r1", "heartbeat_ms": 3_000}}
 HOLD = """
 const real = window.fetch;
 const released = new Promise((resolve) => { window.release = resolve; });
+const shown = () => document.querySelector("#why-sentence")?.innerText ?? "";
+window.drawn = 0;
 window.fetch = async (url, options) => {
   const answer = await real(url, options);
-  if (!String(url).includes("/api/why") || !String(url).includes("number=")) return answer;
-  window.held = true;
-  await released;
+  if (!String(url).includes("/api/why")) return answer;
+  const isOlder = String(url).includes("number=");
+  if (isOlder) {
+    window.held = true;
+    await released;
+  }
   const said = await answer.text();
   answer.text = async () => {
-    setTimeout(() => { window.used = true; });
+    setTimeout(() => { // the page has used the answer by then
+      if (isOlder) window.used = { older: JSON.parse(said).sentence, shown: shown() };
+      else window.drawn += 1;
+    });
     return said;
   };
   return answer;
 };
 """
-"""Holds the answers about a task at an older moment back until `release` is called."""
+"""Holds the answers about a task at an older moment back until `release` is called, notes what the
+page shows as soon as it has used one, and counts the answers about the newest moment."""
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +195,15 @@ def test_an_older_answer_replaces_no_newer_one(browser: Browser) -> None:
         now = text(opened, "#why-sentence")
         opened.click("#back")
         opened.wait_for_function("() => window.held")
+        drawn = opened.evaluate("window.drawn")
         opened.click("#banner-live")
+        # The newest answer is on the page before the older one comes, so it cannot hide that one.
+        opened.wait_for_function("(drawn) => window.drawn > drawn", arg=drawn)
         opened.evaluate("release()")
         opened.wait_for_function("() => window.used")
-        assert text(opened, "#why-sentence") == now
+        used = opened.evaluate("window.used")
+        assert used["older"] != now
+        assert used["shown"] == now
 
 
 def test_what_if_offers_the_members_by_keyboard_and_keeps_up(browser: Browser) -> None:
