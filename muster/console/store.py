@@ -153,14 +153,17 @@ class Store:
         self._notify_listeners(GroupKey(prefix, ""))
 
     def clear(self) -> None:
-        """Drop everything, because the topics were deleted and created again."""
+        """Drop what came from muster's topics, because they were deleted and created again.
+
+        Shadowed groups stay: they come from elsewhere, and only when they change.
+        """
         with self.lock:
-            self._groups.clear()
+            self._groups = {key: h for key, h in self._groups.items() if key.prefix == SHADOWED}
             self._joiners.clear()
             self._ends.clear()
             for letters in self._letters.values():
                 letters.clear()
-            self._held_bytes = 0
+            self._held_bytes = sum(each.held_bytes for each in self._groups.values())
             self.caught_up = False
             self.changes += 1
 
