@@ -40,6 +40,13 @@ class StillQuarantined(MusterError):
     """
 
 
+class ChangedMeanwhile(MusterError):
+    """Another operator changed the group at the same moment, and one change replaced the other.
+
+    Operator action: the message says what was lost; set again what should hold.
+    """
+
+
 class Unreachable(MusterError):
     """Kafka did not answer or refused, or the coordinator did not act in time.
 

@@ -24,7 +24,7 @@ from muster.cli.options import (
 from muster.documents.group_config import FILE_KEYS, Change, as_json, check_fits, merged
 from muster.documents.json_files import load, refuse_unknown
 from muster.documents.units import parse_task_list
-from muster.errors import BadInput, InUse, NotFound
+from muster.errors import BadInput, ChangedMeanwhile, InUse, NotFound
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import json_line, shown, table
@@ -34,7 +34,7 @@ from muster.protocol.rows import settings_row
 from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
 from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import current
+from muster.published.config import current, known, replaced
 from muster.published.snapshots import snapshot_of
 from muster.signing.keyring import add_signing_keys, key_file
 
@@ -99,11 +99,16 @@ def run(args: argparse.Namespace) -> int:
                 "nothing to set: give --topic, --file, --tasks, --assignor or --config K=V"
             )
         change = change_from(args)
-        group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
+        before = known(settings, prefix, args.group)
+        group = merged(GroupId(args.group), before.config, change)
         check_fits(group)
         for warning in ignored_settings(group.assignor, group.settings, TaskTable(group.tasks)):
             print(f"muster config: {warning}", file=sys.stderr)
-        append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))
+        topic = topic_name(TopicKind.CONFIG, prefix)
+        place = append(settings, topic, group, key_file(args.signing_keys))
+        lost = replaced(settings, prefix, before, group, place)
+        if lost:
+            raise ChangedMeanwhile(lost)
     else:
         if _sets(args):
             raise BadInput(f"config {args.action} changes no setting; use: muster config set")

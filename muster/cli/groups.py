@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
-from muster.errors import BadInput, NotFound, StillQuarantined, Unreachable
+from muster.errors import BadInput, ChangedMeanwhile, NotFound, StillQuarantined, Unreachable
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
@@ -25,7 +25,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
-from muster.published.config import current
+from muster.published.config import known, replaced
 from muster.published.holdups import PendingReleases
 from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
@@ -197,15 +197,18 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
     before = snapshot_of(settings, prefix, group).quarantine
     if before is None:
         raise BadInput(f"group {group!r} is not quarantined; see: muster groups describe")
-    known = current(settings, prefix, group)
-    event: GroupConfig | GroupDeleted = known or GroupDeleted(group=GroupId(group))
-    append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
+    read = known(settings, prefix, group)
+    event: GroupConfig | GroupDeleted = read.config or GroupDeleted(group=GroupId(group))
+    place = append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
+    lost = replaced(settings, prefix, read, event, place)
+    if lost:
+        raise ChangedMeanwhile(lost)
     print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         now = _snapshot(settings, prefix, group)
         if now is None or now.quarantine is None:
-            print(f"{group}: released" + ("" if known else "; it has no configuration"))
+            print(f"{group}: released" + ("" if read.config else "; it has no configuration"))
             return
         if now.quarantine.since_ms > before.since_ms:
             raise StillQuarantined(f"{group}: failed again: {now.quarantine.story}")

@@ -15,6 +15,7 @@ from muster.cli.options import add_changes, add_format, add_kafka, changes, grou
 from muster.documents.json_files import load
 from muster.documents.problem import as_text
 from muster.errors import BadInput
+from muster.kafka.options import connection_options
 from muster.output import one_line, wall_ms
 from muster.published.snapshots import snapshot_of
 from muster.whatif import planned
@@ -50,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
             tasks=tasks,
             trusts_assignor=True,
         )
-        html = plan_html(snapshot, asked, at_ms=wall_ms(), source=f"muster plan, {args.group}")
+        source = f"muster plan, {args.group}"
+        where = connection_options(args.bootstrap_server, args.command_config, args.topic_prefix)
+        html = plan_html(snapshot, asked, at_ms=wall_ms(), source=source, where=where)
         print(f"muster plan: {write_html(args.html, html)}", file=sys.stderr)
     for warning in plan.pop("warnings", ()):
         print(f"muster plan: {one_line(warning)}", file=sys.stderr)

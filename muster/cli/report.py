@@ -1,17 +1,20 @@
 """Write a group's map, timeline and reasons into one HTML file, for a post-mortem.
 
 The file needs nothing else: no server, no network. It shows every record of the group that the
-topic still holds (or that `muster replay --save` wrote), and can be scrubbed like the console.
+topic still holds (or that `muster replay --save` wrote), and can be scrubbed like the console. Of
+more than 4,000 records it shows the newest; --since and --until choose others.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterable
 
 from muster.cli.options import add_kafka, group_id, kafka_settings
-from muster.console.report import history_of, report_html, write_html
+from muster.console.report import history_of, older_left_out, report_html, write_html
+from muster.errors import BadInput
 from muster.kafka.reader import Row, read
 from muster.output import wall_ms
 from muster.protocol.keys import key_of
@@ -31,6 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how far back, e.g. 90s, 30min, 2h, 3d; of a file, before its newest record "
         "(default: everything)",
     )
+    parser.add_argument(
+        "--until",
+        type=span_ms,
+        metavar="SPAN",
+        help="leave out what is newer, e.g. 2h with --since 5h: three hours (default: nothing)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the HTML file")
     parser.add_argument("--file", metavar="FILE", help="what replay --save wrote; no Kafka")
     add_kafka(parser)
@@ -38,13 +47,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the group's records and write the file."""
-    prefix, rows = args.topic_prefix, _rows(args)
+    if args.until is not None and args.since is not None and args.until >= args.since:
+        raise BadInput("--until: expected a shorter span than --since, else no time is between")
+    prefix, rows = args.topic_prefix, [*_rows(args)]
     history = history_of(rows, prefix, args.group)
     source = args.file or f"{topic_name(TopicKind.GROUPS, prefix)} at {args.bootstrap_server or ''}"
     newest_ms = history.moments[-1].at_ms
     end_ms = newest_ms if args.file else wall_ms()
     since_ms = 0 if args.since is None else end_ms - args.since
-    html = report_html(history, since_ms=since_ms, made_ms=wall_ms(), source=source.strip())
+    if args.until is not None:
+        end_ms -= args.until
+        history = history_of(rows, prefix, args.group, end_ms)
+    older = older_left_out(history, since_ms)
+    if older:
+        print(f"muster report: {older}", file=sys.stderr)
+    html = report_html(
+        history, since_ms=since_ms, made_ms=wall_ms(), source=source.strip(), end_ms=end_ms
+    )
     print(write_html(args.output, html))
     return 0
 

@@ -12,12 +12,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import javaproperties
 
 from muster.broker.ends_with_parent import Tethered
+from muster.kafka.settings import read_properties
 from muster.streams import job
 
 CONSOLE_PORT = 8090
-_METRICS_PORT = "muster.metrics.port="
+_EVERY_INTERFACE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,22 +56,41 @@ def _console(args: argparse.Namespace) -> Iterator[None]:
         return
     if find_spec("starlette") is None:
         raise ModuleNotFoundError("the console needs it", name="starlette")
-    with Tethered(console_command(args), output=None):
-        yield
+    with TemporaryDirectory(prefix="muster-console-") as folder:
+        command = console_command(args, Path(folder))
+        with Tethered(command, output=None, sweep=Path(folder)):
+            yield
 
 
-def console_command(args: argparse.Namespace) -> list[str]:
-    """The command line of the console that shows the groups of this job."""
+def console_command(args: argparse.Namespace, folder: Path) -> list[str]:
+    """The command line of the console that shows the groups of this job.
+
+    Args:
+        args: of this command.
+        folder: for a file of client settings, if ``--conf kafka.…`` gives some.
+
+    Raises:
+        ConfigError: the file of ``--command-config`` cannot be read.
+    """
     words = [sys.executable, "-m", "muster.cli.main", "console", "--port", str(args.console)]
     words += ["--log-format", args.log_format]
+    given: dict[str, str] = dict(each.partition("=")[::2] for each in args.conf)
+    kafka = {k.removeprefix("kafka."): v for k, v in given.items() if k.startswith("kafka.")}
+    command_config = args.command_config
+    if kafka:
+        read = read_properties(command_config) if command_config else {}
+        command_config = folder / "client.properties"
+        command_config.write_text(javaproperties.dumps({**read, **kafka}), encoding="utf-8")
     for option, value in (
         ("--bootstrap-server", args.bootstrap_server),
-        ("--command-config", args.command_config),
+        ("--command-config", command_config),
     ):
-        words += [option, value] if value else []
+        words += [option, str(value)] if value else []
     for prefix in args.topic_prefix:
         words += ["--topic-prefix", prefix]
-    ports = [c.removeprefix(_METRICS_PORT) for c in args.conf if c.startswith(_METRICS_PORT)]
-    if ports:
-        words += ["--metrics", f"http://127.0.0.1:{ports[-1]}"]
+    port = given.get("muster.metrics.port", "0")
+    if port != "0":  # 0 = any free one, which only the job's log tells
+        host = given.get("muster.metrics.host", "")
+        host = _EVERY_INTERFACE.get(host, host)
+        words += ["--metrics", f"http://{f'[{host}]' if ':' in host else host}:{port}"]
     return words

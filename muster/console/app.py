@@ -41,7 +41,8 @@ from muster.console.store import GroupKey, Store
 from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding
 from muster.errors import BadInput, NotFound
-from muster.kafka.settings import ClientSettings
+from muster.kafka.options import connection_options
+from muster.kafka.settings import DEFAULT_BOOTSTRAP, ClientSettings
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 
@@ -257,9 +258,16 @@ class _Pages:
         asked = question(request.query_params.multi_items())
 
         def answer() -> Json:
-            _, history, moment = self._moment(request)
+            key, history, moment = self._moment(request)
+            prefix = None if history.is_shadowed else key.prefix
+            bootstrap = self._options.clients.bootstrap
+            kafka = None if bootstrap == DEFAULT_BOOTSTRAP else bootstrap
             return plan_json(
-                history.snapshot(moment), asked, moment.at_ms, is_shadowed=history.is_shadowed
+                history.snapshot(moment),
+                asked,
+                moment.at_ms,
+                where=connection_options(kafka, None, prefix),
+                is_shadowed=history.is_shadowed,
             )
 
         async with self._one_plan:  # a large group's plan takes a core

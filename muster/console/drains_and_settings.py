@@ -16,7 +16,7 @@ import structlog
 
 from muster.console.store import SHADOWED, GroupKey
 from muster.documents.group_config import Change, check_fits, merged
-from muster.errors import BadInput, NotFound
+from muster.errors import BadInput, ChangedMeanwhile, NotFound
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import shown
@@ -24,7 +24,7 @@ from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import current
+from muster.published.config import known, replaced
 from muster.signing.keyring import KeyFile
 
 ALLOWABLE = ("drain", "config")
@@ -83,6 +83,7 @@ class Writes:
 
         Raises:
             BadInput, ConfigError: it is not allowed, not confirmed, or malformed.
+            ChangedMeanwhile: it was written, and another change at the same moment was lost.
             Unreachable, Refused, NoTopics: as `append`.
         """
         request = self._confirmed_request("config", key, body)
@@ -91,12 +92,15 @@ class Writes:
             raise BadInput("expected settings as texts")
         if not isinstance(assignor, str | None) or not (config or assignor):
             raise BadInput("nothing to set: expected settings or an assignor")
-        old = current(clients, key.prefix, key.group)
-        group = merged(GroupId(key.group), old, Change(assignor or None, config, None))
+        before = known(clients, key.prefix, key.group)
+        group = merged(GroupId(key.group), before.config, Change(assignor or None, config, None))
         check_fits(group)
         topic = topic_name(TopicKind.CONFIG, key.prefix)
-        append(clients, topic, group, self.keys, by=author(user))
+        place = append(clients, topic, group, self.keys, by=author(user))
         _log.info("config", group=key.group, config=config, assignor=assignor, by=author(user))
+        lost = replaced(clients, key.prefix, before, group, place)
+        if lost:
+            raise ChangedMeanwhile(lost)
         return f"{key.group}: configured"
 
     def _confirmed_request(self, what: str, key: GroupKey, body: bytes) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.console.frames import text
+from muster.console.frames import task_text, text
 from muster.console.history import GenerationFigures, History, Moment
 from muster.output import ago
 from muster.protocol.ids import Role
@@ -60,7 +60,7 @@ class Explainer:
 
     def sentence(self, task: int) -> str:
         """One sentence: where the task is, why it does not run, or what it waits for."""
-        s, printed = self.snapshot, text(str(self.table.task(task)))
+        s, printed = self.snapshot, task_text(str(self.table.task(task)))
         holder, target = int(s.holder[task]), int(s.target[task])
         if s.quarantine is not None:
             stays = f"stays on {self.name(holder)}" if holder != NO_MEMBER else "has no owner"
@@ -117,7 +117,7 @@ class Explainer:
         member = self._member.get(target)
         holdup = None if member is None else self._holdups.get(member.id)
         if holdup is not None:
-            first = ", ".join(text(task) for task in holdup.tasks[:3])
+            first = ", ".join(task_text(task) for task in holdup.tasks[:3])
             return f"{self.name(target)} gets it when it has stopped {first}"
         return f"{self.name(target)} gets it next"
 
@@ -201,13 +201,13 @@ def task_json(history: History, moment: Moment, task: str, now_ms: int) -> Json 
         return None
     unit = why.table.units[int(why.table.unit_of[index])]
     return {
-        "task": text(task),
+        "task": task_text(task),
         "id": task,
         "index": index,
         "sentence": why.sentence(index),
         "weight": float(why.table.weight[index]),
         "stateful": bool(why.table.stateful[index]),
-        "unit": text(unit.name),
+        "unit": task_text(unit.name),
         "holder": why.name(int(snapshot.holder[index])),
         "copies": list(_copies_of(why, index)),
         "moves": _moves_of(history, moment, task),
@@ -273,7 +273,7 @@ def move_json(each: GenerationFigures, move: Move, loads: Loads) -> Json:
         "generation": each.generation,
         "at_ms": each.at_ms,
         "cause": text(each.cause, 400),
-        "task": text(move.task),
+        "task": task_text(move.task),
         "role": str(move.role),
         "from": None if move.from_member is None else text(move.from_member),
         "to": None if move.to_member is None else text(move.to_member),

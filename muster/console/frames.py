@@ -10,7 +10,8 @@ copies   "task:slot" → [role, state (`CopyState`), lag, fill], null = gone
 ======== ==========================================================================================
 
 A whole frame begins with ``"whole": true`` and replaces all that the page has. Names come from
-members and may be hostile: this module cuts and escapes them, and the page writes them as text.
+members and may be hostile: this module cuts and escapes them, and the page writes them as text. It
+cuts no id of a member, a unit or a task: pages tell them apart by it and ask for them by it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from numpy.typing import NDArray
 from muster.console.history import History, Moment
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import Role
+from muster.protocol.keys import MEMBER_ID_CHARS_MAX, UNIT_CHARS_MAX
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tasks import Connector, IntArray, TaskTable
 from muster.published.copies import CopyState, copies_of
 from muster.state.printable import cut
 
 Json: TypeAlias = dict[str, Any]
-NAME_CHARS_MAX = 120
+NAME_CHARS_MAX = MEMBER_ID_CHARS_MAX
 CAUSE_CHARS_MAX = 400
+TASK_CHARS_MAX = UNIT_CHARS_MAX + 20
+"""The longest name of a unit, and the number of a task behind it."""
 MEMBER = (
     *("id", "rack", "capacity", "state", "draining", "away", "instance", "epoch", "joined_ms"),
 )
@@ -43,6 +47,11 @@ MEMBER = (
 def text(value: str | None, chars_max: int = NAME_CHARS_MAX) -> str:
     """A name that a member or operator chose, cut and escaped."""
     return "" if value is None else cut(value, chars_max)
+
+
+def task_text(name: str) -> str:
+    """The id of a task, or the name of a unit, escaped."""
+    return text(name, TASK_CHARS_MAX)
 
 
 @dataclass(frozen=True)
@@ -137,9 +146,9 @@ def kind_of(snapshot: GroupSnapshot, *, is_shadowed: bool = False) -> str:
 def units_of(snapshot: GroupSnapshot) -> list[list[Any]]:
     """[name, tasks, is connector, weight, is stateful, weight of the connector] of each unit."""
     return [
-        [text(u.name), u.tasks, True, u.weight, False, u.connector_weight]
+        [task_text(u.name), u.tasks, True, u.weight, False, u.connector_weight]
         if isinstance(u, Connector)
-        else [text(u.name), u.partitions, False, u.weight, u.stateful, 0]
+        else [task_text(u.name), u.partitions, False, u.weight, u.stateful, 0]
         for u in TaskTable(snapshot.tasks).units
     ]
 

@@ -90,10 +90,13 @@ class GenerationFigures:
 class History:
     """One group's records. `take` them in the order in which they were published.
 
+    One thread writes while pages read without its lock. So pages copy `moments` and `generations`
+    before they go through them: to copy is one step of the interpreter, to iterate is not.
+
     Attributes:
         group: its id.
         is_shadowed: Kafka coordinates it; muster only looks at it.
-        newest: its newest record, decoded; None = none yet, or the group is gone.
+        newest: its newest record, decoded; None = none yet.
         moments: the records that are kept, oldest first.
         generations: the figures of the generations that are kept, oldest first.
         held_bytes: size of the kept records.
@@ -179,27 +182,24 @@ class History:
         ):
             self.generations.popleft()
 
-    def forget(self) -> None:
-        """Drop everything, because the group has a tombstone."""
-        self.newest = self._latest = None
-        self.moments.clear()
-        self.generations.clear()
-        self.peaks.clear()
-        self.held_bytes = 0
-
     def moment(self, number: int) -> Moment | None:
         """The moment with this number; None if it is not kept."""
-        if not self.moments:
-            return None
-        place = number - self.moments[0].number
-        return self.moments[place] if 0 <= place < len(self.moments) else None
+        while self.moments and self.moments[0].number <= number:
+            try:
+                found = self.moments[number - self.moments[0].number]
+            except IndexError:
+                return None
+            if found.number == number:
+                return found  # else the reader dropped the oldest meanwhile: look again
+        return None
 
     def moment_at(self, at_ms: int) -> Moment | None:
         """The newest moment at or before a time; the oldest kept if all are later."""
-        if not self.moments:
+        moments = list(self.moments)
+        if not moments:
             return None
-        place = bisect_right(self.moments, at_ms, key=lambda moment: moment.at_ms)
-        return self.moments[max(place - 1, 0)]
+        place = bisect_right(moments, at_ms, key=lambda moment: moment.at_ms)
+        return moments[max(place - 1, 0)]
 
     def snapshot(self, moment: Moment) -> GroupSnapshot:
         """The record of a moment, decoded."""
@@ -212,12 +212,12 @@ class History:
 
     def figures_of(self, generation: int) -> GenerationFigures | None:
         """The figures of a generation; None if they are not kept."""
-        return next((g for g in reversed(self.generations) if g.generation == generation), None)
+        return next((g for g in list(self.generations)[::-1] if g.generation == generation), None)
 
     def moved_since(self, since_ms: int) -> int:
         """How many actives went from one member to another since then."""
         moved = 0
-        for each in reversed(self.generations):
+        for each in list(self.generations)[::-1]:
             if each.at_ms < since_ms:
                 break
             moved += each.moved

@@ -35,7 +35,7 @@ LOOK_EVERY_S = 2.0
 GROUPS_MAX = 200
 """Most groups that are shown: the first by name."""
 NAMES_MAX = 3
-"""Most members that a cause names."""
+"""Most members, and most topics, that a cause names."""
 
 _log = structlog.get_logger("muster.console")
 
@@ -93,11 +93,13 @@ class PublishedShadows:
     Attributes:
         store: gets the snapshots.
         last: group → the newest snapshot that the store got.
+        ids: group → topic → its id when the group was read last.
         warned: whether the log says that some groups are not shown.
     """
 
     store: Store
     last: dict[str, GroupSnapshot] = field(default_factory=dict)
+    ids: dict[str, dict[str, str]] = field(default_factory=dict)
     warned: bool = False
 
     def wanted(self, listed: Iterable[Listed]) -> list[str]:
@@ -131,7 +133,11 @@ class PublishedShadows:
             _log.debug("a group is left out", group=described.group, why=str(error))
             return
         before = self.last.get(described.group)
-        record = _next(before, group, described)
+        known = self.ids.setdefault(described.group, {})
+        now = {name: topic.id for name, topic in shadowed.topics.items()}
+        anew = sorted(name for name, id_ in now.items() if known.get(name, id_) != id_)
+        known |= now
+        record = _next(before, group, described, anew)
         if record is not None:
             self.last[described.group] = record
             self.store.take(SHADOWED, record, shadowed.at_ms, encode(record).value or b"")
@@ -139,14 +145,24 @@ class PublishedShadows:
     def keep(self, names: Collection[str]) -> None:
         """Remove all other groups from the store."""
         for name in self.last.keys() - set(names):
-            del self.last[name]
+            del self.last[name], self.ids[name]
             self.store.take(SHADOWED, GroupGone(group=GroupId(name)), wall_ms(), b"")
 
 
 def _next(
-    before: GroupSnapshot | None, group: GroupSnapshot, described: Description
+    before: GroupSnapshot | None,
+    group: GroupSnapshot,
+    described: Description,
+    anew: Collection[str],
 ) -> GroupSnapshot | None:
-    """The snapshot as the group's next generation, with cause and moves; None = no difference."""
+    """The snapshot as the group's next generation, with cause and moves; None = no difference.
+
+    Args:
+        before: the group's newest snapshot; None = there is none.
+        group: as it is now.
+        described: what Kafka says of it.
+        anew: its topics that were deleted and created again under their names.
+    """
     by = described.assignor or "Kafka's assignor"
     if described.is_rebalancing:
         group = replace(group, state=GroupState.RECONCILING)
@@ -154,7 +170,8 @@ def _next(
         return replace(group, cause=f"first seen; placed by {by}")
     owners, was = _owners(group), _owners(before)
     members, old = ({m.id for m in each.members} for each in (group, before))
-    if (owners, members, group.tasks, group.state) == (was, old, before.tasks, before.state):
+    is_same = (owners, members, group.tasks) == (was, old, before.tasks) and not anew
+    if is_same and group.state == before.state:
         return None
     moves = tuple(
         Move(
@@ -167,9 +184,10 @@ def _next(
         for task, owner in sorted(owners.items())
         if was.get(task) != owner
     )
-    if (owners, members, group.tasks) == (was, old, before.tasks):
+    if is_same:
         return replace(group, generation=before.generation, cause=before.cause, moves=before.moves)
-    causes = [*_members_text(members - old, "joined"), *_members_text(old - members, "left")]
+    causes = [f"topic {name} was created anew" for name in [*anew][:NAMES_MAX]]
+    causes += [*_members_text(members - old, "joined"), *_members_text(old - members, "left")]
     if group.tasks != before.tasks:
         causes.append(f"tasks {len(TaskTable(before.tasks))} → {len(TaskTable(group.tasks))}")
     return replace(

@@ -10,12 +10,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.console.frames import Frame, frame_of, text, units_of
+from muster.console.frames import Frame, frame_of, task_text, text, units_of
 from muster.documents.units import parse_tasks, tasks_json
 from muster.errors import BadInput
 from muster.output import shown
+from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
+from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.protocol.tasks import WEIGHT_MAX, Connector, IntArray, TaskTable
 from muster.whatif import planned, present
 
@@ -196,9 +198,21 @@ def weighed(snapshot: GroupSnapshot, asked: Question) -> Question:
 
 
 def plan_json(
-    snapshot: GroupSnapshot, asked: Question, at_ms: int, *, is_shadowed: bool = False
+    snapshot: GroupSnapshot,
+    asked: Question,
+    at_ms: int,
+    *,
+    where: Sequence[str] = (),
+    is_shadowed: bool = False,
 ) -> Json:
     """The plan for the page: moves, figures before and after, commands, and the map.
+
+    Args:
+        snapshot: the group.
+        asked: the question.
+        at_ms: the time of the map, epoch milliseconds.
+        where: options of the connection to Kafka, for the commands.
+        is_shadowed: Kafka coordinates the group.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
@@ -207,9 +221,8 @@ def plan_json(
     plan = plan_of(snapshot, asked)
     moves = plan["moves"]
     warnings = [*plan.get("warnings", ())]
-    lines = commands(snapshot.group, asked, is_shadowed=is_shadowed)
+    lines = commands(snapshot, asked, where, is_shadowed=is_shadowed)
     if asked.weights and snapshot.sources:
-        lines = lines[:1]
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {
         "moves": [_shown(move) for move in moves[:MOVES_SHOWN]],
@@ -226,7 +239,7 @@ def plan_json(
 
 def _shown(move: Json) -> Json:
     names = {key: move[key] if move[key] is None else text(move[key]) for key in ("from", "to")}
-    return {**move, **names, "task": text(move["task"]), "reason": text(move["reason"], 400)}
+    return {**move, **names, "task": task_text(move["task"]), "reason": text(move["reason"], 400)}
 
 
 def overlay(snapshot: GroupSnapshot, asked: Question, plan: Json, at_ms: int) -> Frame:
@@ -276,39 +289,87 @@ def _tasks(snapshot: GroupSnapshot, asked: Question) -> tuple[TaskTable, IntArra
     return table, rows
 
 
-def commands(group: str, asked: Question, *, is_shadowed: bool = False) -> list[str]:
-    """The commands that print the same plan, and those that carry it out.
+def commands(
+    snapshot: GroupSnapshot,
+    asked: Question,
+    where: Sequence[str] = (),
+    *,
+    is_shadowed: bool = False,
+) -> list[str]:
+    """The command that prints the same plan, and those that carry it out.
 
-    For a shadowed group there are only commands that print.
+    For a shadowed group there is only the command that prints, and with new weights not even that:
+    `muster shadow` takes no tasks, because they are Kafka's. For a governed group there is no
+    command that starts members, because they are Kafka's clients.
+
+    Args:
+        snapshot: the group.
+        asked: the question, `weighed`.
+        where: options of the connection to Kafka.
+        is_shadowed: Kafka coordinates the group.
     """
-    named = ["--group", group]
-    plan = ["muster", "shadow" if is_shadowed else "plan", *named]
-    for name in (*asked.remove, *asked.capacity):
-        plan += ["--remove-member", name]
+    named = ["--group", snapshot.group, *where]
+    again = [_rejoining(snapshot, name, number) for name, number in asked.capacity.items()]
+    setting = [] if asked.assignor is None else _option("--assignor", asked.assignor)
     for key, value in asked.config.items():
-        plan += ["--config", f"{key}={value}"]
-    if asked.assignor:
-        plan += ["--assignor", asked.assignor]
-    tasks_piped = ""
-    if asked.weights:
-        plan += ["--tasks", "-"]
-        tasks_piped = f"echo {shlex.quote(json.dumps(asked.tasks, ensure_ascii=False))} | "
-    lines = [] if asked.add or asked.capacity else [tasks_piped + shlex.join(plan)]
+        setting += _option("--config", f"{key}={value}")
+    gone = (*asked.remove, *asked.capacity)
+    plan = [word for name in gone for word in _option("--remove-member", name)] + setting
+    joining = [("--add-member", row) for row in (*asked.add, *again)]
+    tasks = [] if asked.tasks is None else [("--tasks", asked.tasks)]
     if is_shadowed:
-        return [] if asked.weights else lines  # `muster shadow` takes no tasks: they are Kafka's
-    lines += [shlex.join(["muster", "drain", *named, "--member", name]) for name in asked.remove]
-    setting = [word for k, v in asked.config.items() for word in ("--config", f"{k}={v}")]
-    if asked.assignor:
-        setting = ["--assignor", asked.assignor, *setting]
-    if asked.weights:
-        setting += ["--tasks", "-"]
-    if setting:
-        lines.append(tasks_piped + shlex.join(["muster", "config", "set", *named, *setting]))
-    members = [(str(row["id"]), row.get("rack"), row.get("capacity", 1)) for row in asked.add]
-    members += [(name, None, number) for name, number in asked.capacity.items()]
-    for name, rack, capacity in members:
-        words = ["muster", "worker", *named, "--member-id", name]
-        words += ["--rack", str(rack)] if rack else []
-        words += ["--capacity", str(capacity)] if capacity != 1 else []
-        lines.append(shlex.join([*words, "--exec", "./process-partition {task}"]))
+        return [] if tasks else [_line(["muster", "shadow", *named, *plan], joining)]
+    lines = [_line(["muster", "plan", *named, *plan], [*joining, *tasks])]
+    lines += [_line(["muster", "drain", *named, *_option("--member", n)]) for n in asked.remove]
+    if asked.weights and snapshot.sources:
+        tasks = []  # a list of tasks would replace the topics that the group's config declares
+    if setting or tasks:
+        lines.append(_line(["muster", "config", "set", *named, *setting], tasks))
+    if not any(GOVERNED in member.tags for member in snapshot.members):
+        instances = {str(m.id): m.instance_id for m in snapshot.members if m.id in asked.capacity}
+        for row in (*asked.add, *again):
+            lines += _starting(named, row, instances.get(str(row["id"])))
     return lines
+
+
+def _starting(named: Sequence[str], row: Json, instance: str | None) -> list[str]:
+    """The commands that start a member of the plan."""
+    name = _option("--member-id", str(row["id"]))
+    options = [] if instance is None else _option("--instance-id", instance)
+    if row.get("rack"):
+        options += _option("--rack", row["rack"])
+    for key, value in row.get("tags", {}).items():
+        options += _option("--tag", f"{key}={value}")
+    if row.get("capacity", 1) != 1:
+        options += ["--capacity", str(row["capacity"])]
+    for option, key in (("--topic", "topics"), ("--static", "static")):
+        options += [word for value in row.get(key) or () for word in _option(option, value)]
+    protocols = tuple(row.get("protocols") or ())
+    if protocols and protocols == CONNECT_PROTOCOLS[-len(protocols) :]:
+        options += ["--connect-protocol", protocols[0]]
+    task = ["--exec", "./process-partition {task}"]
+    lines = [_line(["muster", "worker", *named, *name, *options, *task])]
+    if row.get("draining"):
+        drained = _option("--member", str(row["id"]))
+        lines.append(_line(["muster", "drain", *named, *drained]))
+    return lines
+
+
+def _option(name: str, value: str) -> list[str]:
+    """An option and its value, which may begin with a hyphen."""
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+def _line(words: Sequence[str], documents: Sequence[tuple[str, object]] = ()) -> str:
+    """A command line for a shell. It has the documents in it, because others have no files of ours.
+
+    One document goes through standard input; several need a shell with ``<(…)``, as bash and zsh.
+    """
+    printed = [
+        (option, f"printf %s {shlex.quote(json.dumps(document, ensure_ascii=False))}")
+        for option, document in documents
+    ]
+    if len(printed) == 1:
+        option, said = printed[0]
+        return f"{said} | {shlex.join([*words, option, '-'])}"
+    return " ".join([shlex.join(words), *(f"{option} <({said})" for option, said in printed)])

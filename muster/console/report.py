@@ -2,7 +2,8 @@
 
 The file has the first record as a frame and every later one as a delta, deflated: 10,000 tasks and
 1,000 generations take a few hundred kB. If the data is longer than `BYTES_MAX`, the report leaves
-out the records within generations, then the oldest generations; the page says so.
+out the records within generations, then the oldest generations; the page says so. It says too how
+many records are older than those that a history keeps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import hashlib
 import json
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,12 +21,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from muster.console.explanations import Explainer, Loads, generation_json
-from muster.console.frames import Frame, delta, frame, text
-from muster.console.history import History, Moment
+from muster.console.frames import Frame, delta, frame, task_text, text
+from muster.console.history import MOMENTS_MAX, History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput, NotFound
 from muster.kafka.reader import Row
+from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
 
 Json: TypeAlias = dict[str, Any]
@@ -64,23 +67,46 @@ class _TextNumbers:
         return list(self._numbers)
 
 
-def history_of(rows: Iterable[Row], prefix: str, group: str) -> History:
+def history_of(
+    rows: Iterable[Row], prefix: str, group: str, until_ms: int | None = None
+) -> History:
     """The history of one group from rows of its topics; other rows are left out.
+
+    Args:
+        rows: of any topics.
+        prefix: of muster's topics.
+        group: its id.
+        until_ms: epoch milliseconds; newer records are left out. None = none are.
 
     Raises:
         NotFound: the rows have no record of the group.
     """
     store = Store([prefix])
     for row in sorted(rows, key=lambda row: row.at_ms):
-        if row.topic == f"{prefix}.groups":
+        if row.topic == f"{prefix}.groups" and (until_ms is None or row.at_ms <= until_ms):
             store.read(row)
     history = store.history(GroupKey(prefix, group))
     if history is None or not history.moments:
-        raise NotFound(f"no record of group {group!r} on {prefix}.groups")
+        span = "" if until_ms is None else f" that is older than {utc(until_ms)}"
+        raise NotFound(f"no record of group {group!r} on {prefix}.groups{span}")
     return history
 
 
-def report_html(history: History, *, since_ms: int, made_ms: int, source: str) -> str:
+def older_left_out(history: History, since_ms: int) -> str:
+    """A sentence about records since `since_ms` that the history has dropped; empty = none."""
+    first = history.moments[0]
+    if not first.number or first.at_ms <= since_ms:
+        return ""
+    return (
+        f"{first.number:,} older records are left out, because a report has at most "
+        f"{MOMENTS_MAX:,}: this one begins at {utc(first.at_ms)}. "
+        "`muster report --since SPAN --until SPAN` shows the records of another time."
+    )
+
+
+def report_html(
+    history: History, *, since_ms: int, made_ms: int, source: str, end_ms: int | None = None
+) -> str:
     """The report of a group.
 
     Args:
@@ -89,31 +115,51 @@ def report_html(history: History, *, since_ms: int, made_ms: int, source: str) -
             shows the group at that time.
         made_ms: when the report is made, epoch milliseconds.
         source: where the records come from, for people.
+        end_ms: time without an owner that has not ended counts up to then; None = `made_ms`.
     """
+    end_ms = made_ms if end_ms is None else end_ms
     moments = list(history.moments)
     begin = max((n for n, m in enumerate(moments) if m.at_ms <= since_ms), default=0)
-    chosen, left_out = moments[begin:], ""
-    data = _packed(_data(history, chosen, made_ms))
+    chosen, left_out = moments[begin:], older_left_out(history, since_ms)
+    data = _packed(_data(history, chosen, made_ms, end_ms))
     if len(data) > BYTES_MAX:
         chosen = _ends(chosen)
-        left_out = "Records within generations are left out; the first and the last are here."
-        data = _packed(_data(history, chosen, made_ms))
+        thinned = "Records within generations are left out; the first and the last are here."
+        left_out = f"{left_out} {thinned}".strip()
+        data = _packed(_data(history, chosen, made_ms, end_ms))
     while len(data) > BYTES_MAX and len(chosen) > 2:
         chosen = chosen[len(chosen) // 3 :]
-        left_out = f"The file would be too large: it begins with generation {chosen[0].generation}."
-        data = _packed(_data(history, chosen, made_ms))
+        left_out = (
+            f"The file would be too large: it begins with generation {chosen[0].generation}. "
+            "`muster report --since SPAN --until SPAN` shows the records of another time."
+        )
+        data = _packed(_data(history, chosen, made_ms, end_ms))
     return _page(
         title=text(history.group), kind="report", data=data, source=source, left_out=left_out
     )
 
 
-def plan_html(snapshot: GroupSnapshot, asked: Question, *, at_ms: int, source: str) -> str:
+def plan_html(
+    snapshot: GroupSnapshot,
+    asked: Question,
+    *,
+    at_ms: int,
+    source: str,
+    where: Sequence[str] = (),
+) -> str:
     """A plan as one file: the map with what would move, figures, reasons and commands.
+
+    Args:
+        snapshot: the group.
+        asked: the question.
+        at_ms: when the plan is made, epoch milliseconds.
+        source: where the group comes from, for people.
+        where: options of the connection to Kafka, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
     """
-    plan = plan_json(snapshot, asked, at_ms)
+    plan = plan_json(snapshot, asked, at_ms, where=where)
     data = _packed({"plan": plan, "base": plan.pop("frame"), "made_ms": at_ms})
     title = f"{text(snapshot.group)}: what if"
     return _page(title=title, kind="plan", data=data, source=source, left_out="")
@@ -143,18 +189,23 @@ def _ends(moments: Sequence[Moment]) -> list[Moment]:
     return [numbers[number] for number in sorted(numbers)]
 
 
-def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
+def _data(history: History, moments: Sequence[Moment], made_ms: int, end_ms: int) -> Json:
+    """What the page's script reads.
+
+    Moments are numbered by their place, because the timeline expects numbers without gaps.
+    """
+    numbers = [moment.number for moment in moments]
     texts = _TextNumbers()
     base: Frame | None = None
     before: Frame | None = None
     steps: list[Json] = []
     snapshots: dict[int, GroupSnapshot] = {}
-    for moment in moments:
+    for place, moment in enumerate(moments):
         snapshot = history.snapshot(moment)
         snapshots[moment.generation] = snapshot
         made = frame(history, moment, snapshot)
         base = base or made
-        step: Json = {"m": [moment.number, moment.at_ms, moment.generation]}
+        step: Json = {"m": [place, moment.at_ms, moment.generation]}
         if before is not None:
             step["d"] = delta(before, made)
         step |= _explained(moment, snapshot, texts)
@@ -166,7 +217,13 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
     earlier: GroupSnapshot | None = None
     for each in kept:
         after = snapshots.get(each.generation)
-        row: Json = {**generation_json(each, made_ms), "shown": [], "left_out": 0}
+        row: Json = {
+            **generation_json(each, end_ms),
+            "first": bisect_left(numbers, each.first),
+            "last": bisect_right(numbers, each.last) - 1,
+            "shown": [],
+            "left_out": 0,
+        }
         if after is not None:
             loads = Loads(earlier, after)
             row["shown"] = [_move(m, loads, texts) for m in after.moves[:MOVES_MAX]]
@@ -200,7 +257,7 @@ def _explained(moment: Moment, snapshot: GroupSnapshot, texts: _TextNumbers) -> 
 def _move(move: Move, loads: Loads, texts: _TextNumbers) -> list[Any]:
     """[task, role, from, to, reason, loads of from, loads of to]; texts by number."""
     return [
-        text(move.task),
+        task_text(move.task),
         str(move.role),
         texts.number(None if move.from_member is None else text(move.from_member)),
         texts.number(None if move.to_member is None else text(move.to_member)),

@@ -15,18 +15,21 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import bcrypt
+import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muster.errors import BadInput
 
+_log = structlog.get_logger("muster.console")
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS = ("/livez",)
 DATA_PATHS = ("/api/", "/events/")
@@ -34,6 +37,9 @@ USER = "muster.user"
 NO_USER = ""
 USER_CHARS_MAX = 200
 KNOWN_MAX = 1_000
+BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+"""A whole hash; bcrypt fails for one with another salt or cost, and takes one that is cut for a
+wrong password."""
 HEADERS: Mapping[str, str] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -63,6 +69,7 @@ class Passwords:
         self._read_ns = -1
         self._hashes: dict[str, bytes] = {}
         self._known: set[bytes] = set()
+        self._fault = ""
         self._salt = secrets.token_bytes(16)
         self._refresh()
 
@@ -80,10 +87,10 @@ class Passwords:
             if not line.strip() or line.startswith("#"):
                 continue
             name, _, hashed = line.strip().partition(":")
-            if not name or not hashed.startswith(("$2a$", "$2b$", "$2y$")):
+            if not name or not BCRYPT.fullmatch(hashed):
                 raise BadInput(
-                    f"--auth-file {self._path}, line {number}: expected NAME:HASH with a bcrypt "
-                    "hash, as `htpasswd -B` writes it"
+                    f"--auth-file {self._path}, line {number}: expected NAME:HASH with a whole "
+                    "bcrypt hash of 60 characters, as `htpasswd -B` writes it"
                 )
             hashes[name] = hashed.encode()
         if not hashes:
@@ -102,8 +109,13 @@ class Passwords:
             return None
         try:
             self._refresh()
-        except BadInput:
-            return None  # the file is being written, or is malformed: refuse everyone
+        except BadInput as error:
+            # The file is being written, or is malformed: refuse everyone, and log each cause once.
+            if str(error) != self._fault:
+                self._fault = str(error)
+                _log.warning("no user is let in", why=self._fault)
+            return None
+        self._fault = ""
         if not colon:
             return None
         proof = hmac.digest(self._salt, f"{name}:{password}".encode(), hashlib.sha256)

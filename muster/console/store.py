@@ -129,8 +129,7 @@ class Store:
             history = self._groups.get(key)
             if isinstance(record, GroupGone):
                 if self._groups.pop(key, None) is not None and history is not None:
-                    self._held_bytes -= history.held_bytes
-                    history.forget()
+                    self._held_bytes -= history.held_bytes  # a page may still read it
             else:
                 if history is None:
                     history = self._groups[key] = History(
@@ -154,14 +153,17 @@ class Store:
         self._notify_listeners(GroupKey(prefix, ""))
 
     def clear(self) -> None:
-        """Drop everything, because the topics were deleted and created again."""
+        """Drop what came from muster's topics, because they were deleted and created again.
+
+        Shadowed groups stay: they come from elsewhere, and only when they change.
+        """
         with self.lock:
-            self._groups.clear()
+            self._groups = {key: h for key, h in self._groups.items() if key.prefix == SHADOWED}
             self._joiners.clear()
             self._ends.clear()
             for letters in self._letters.values():
                 letters.clear()
-            self._held_bytes = 0
+            self._held_bytes = sum(each.held_bytes for each in self._groups.values())
             self.caught_up = False
             self.changes += 1
 

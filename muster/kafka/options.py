@@ -35,3 +35,18 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help=f"prefix of muster's topics; may be repeated (default: {DEFAULT_PREFIX})",
     )
     return group
+
+
+def connection_options(
+    bootstrap: str | None, command_config: str | None, prefix: str | None
+) -> list[str]:
+    """The options that lead another command to the same topics.
+
+    Args:
+        bootstrap: ``--bootstrap-server``; None = not given.
+        command_config: ``--command-config``; None = not given.
+        prefix: ``--topic-prefix``; None = the command takes none.
+    """
+    words = [] if bootstrap is None else ["--bootstrap-server", bootstrap]
+    words += [] if command_config is None else ["--command-config", command_config]
+    return words if prefix in (None, DEFAULT_PREFIX) else [*words, "--topic-prefix", str(prefix)]

@@ -1,15 +1,37 @@
-"""The newest configuration of a group on ``<prefix>.config``."""
+"""The newest configuration of a group on ``<prefix>.config``, and changes at the same moment.
+
+Kafka cannot write a record only if another one is the newest. So a command reads the configuration,
+writes the changed one, and reads again: if another change came in between, one replaced the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import Place
 from muster.protocol.codec import decode
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.keys import key_of
+from muster.protocol.rows import settings_row
 from muster.protocol.topics import TopicKind, topic_name
+from muster.state.printable import cut
+
+AUTHOR_CHARS_MAX = 120
+
+
+class Known(NamedTuple):
+    """What was read of a group.
+
+    Attributes:
+        config: its newest configuration; None if it has none or was deleted.
+        ends: partition → offset of the group's newest record there.
+    """
+
+    config: GroupConfig | None
+    ends: Mapping[int, int]
 
 
 def currents(
@@ -21,13 +43,12 @@ def currents(
         DecodeError: a newest record is not readable by this version.
     """
     topic = topic_name(TopicKind.CONFIG, prefix)
-    keys = {key_of(group): group for group in groups}
-    newest: dict[bytes, Row] = {}
+    rows: dict[bytes, list[Row]] = {key_of(group): [] for group in groups}
     for row in read(settings, topic):
-        if row.key in keys and row.at_ms >= newest.get(row.key, row).at_ms:
-            newest[row.key] = row
-    configs = ((keys[key], _decoded(row)) for key, row in newest.items())
-    return {group: config for group, config in configs if config is not None}
+        if row.key in rows:
+            rows[row.key].append(row)
+    configs = {group: _newest(rows[key_of(group)]) for group in groups}
+    return {group: config for group, config in configs.items() if config is not None}
 
 
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
@@ -36,11 +57,91 @@ def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | 
     Raises:
         DecodeError: the newest record is not readable by this version.
     """
+    return known(settings, prefix, group).config
+
+
+def known(settings: ClientSettings, prefix: str, group: str) -> Known:
+    """`current`, and what `replaced` needs.
+
+    Raises:
+        DecodeError: the newest record is not readable by this version.
+    """
+    rows = [*_rows(settings, prefix, group)]
+    return Known(_newest(rows), {row.partition: row.offset for row in rows})
+
+
+def replaced(
+    settings: ClientSettings,
+    prefix: str,
+    before: Known,
+    written: GroupConfig | GroupDeleted,
+    place: Place,
+) -> str:
+    """What was lost because another change of the group came at the same moment; empty = nothing.
+
+    Args:
+        settings: how to reach the cluster.
+        prefix: of the topics.
+        before: what was read before the change.
+        written: what was written.
+        place: where it is.
+
+    Raises:
+        DecodeError: another change is not readable by this version.
+    """
+    said = []
+    ours = written if isinstance(written, GroupConfig) else None
+    for row in _rows(settings, prefix, written.group):
+        here = (row.partition, row.offset)
+        if row.offset <= before.ends.get(row.partition, -1) or here == place[1:]:
+            continue
+        theirs = _decoded(row)
+        who = f" by {cut(row.by.decode(errors='replace'), AUTHOR_CHARS_MAX)}" if row.by else ""
+        if row.partition == place.partition and row.offset > place.offset:
+            lost, what = _lost(before.config, ours, theirs), "replaced this one"
+        else:
+            lost, what = _lost(before.config, theirs, ours), "was replaced by this one"
+        if lost:
+            said.append(f"another change{who} came at the same moment and {what}: {lost}")
+    advice = "see muster config show, and set again what should hold"
+    return f"{written.group}: {'; '.join(said)}; {advice}" if said else ""
+
+
+def _lost(base: GroupConfig | None, made: GroupConfig | None, final: GroupConfig | None) -> str:
+    """What `made` changed in `base` and `final` does not have."""
+    if made is None:
+        return "" if base is None or final is None else "the group's deletion"
+    if final is None:
+        return "its whole configuration; the group is deleted"
+    was, wanted, there = _texts(base), _texts(made), _texts(final)
+    return ", ".join(
+        f"{name}={wanted.get(name, '')}" if name not in ("tasks", "topics") else f"its {name}"
+        for name in sorted(was.keys() | wanted.keys())
+        if wanted.get(name) != was.get(name) and there.get(name) != wanted.get(name)
+    )
+
+
+def _texts(config: GroupConfig | None) -> dict[str, object]:
+    if config is None:
+        return {}
+    tuned = settings_row(config.settings, config.assignor)
+    return {
+        "assignor": config.assignor, "tasks": config.tasks, "topics": config.sources, **tuned
+    }  # fmt: skip
+
+
+def _rows(settings: ClientSettings, prefix: str, group: str) -> Iterable[Row]:
     topic, key = topic_name(TopicKind.CONFIG, prefix), key_of(group)
-    rows = [row for row in read(settings, topic, key=key) if row.key == key]
-    if not rows:
-        return None
-    return _decoded(max(rows, key=lambda row: row.at_ms))  # added partitions: a key may be in two
+    return (row for row in read(settings, topic, key=key) if row.key == key)
+
+
+def _newest(rows: Iterable[Row]) -> GroupConfig | None:
+    """The configuration of the newest of one group's rows, oldest first within a partition.
+
+    After partitions were added to the topic a key may be in two; times tell which is newer.
+    """
+    last = {row.partition: row for row in rows}
+    return _decoded(max(last.values(), key=lambda row: row.at_ms)) if last else None
 
 
 def _decoded(row: Row) -> GroupConfig | None:

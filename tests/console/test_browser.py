@@ -13,12 +13,13 @@ from support.console import browser as browsers
 from support.console.browser import NARROW, WIDE, page, serious
 from support.console.kafka_groups import consumer, seen
 from support.console.pages import members, moves, shows, text
-from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
+from support.console.played import PREFIX, demo_life, fleet_of, play, scenario, with_records_within
 from support.console.served import LiveGroup, may, served
 from support.repository.sources import ROOT
 from support.suite.waiting import until
 
 from muster.console import drains_and_settings
+from muster.console import report as reports
 from muster.console.kafka_groups import PublishedShadows
 from muster.console.plans import Question
 from muster.console.report import plan_html, report_html
@@ -375,6 +376,35 @@ def test_a_report_opens_without_a_server(browser: Browser, tmp_path: Path) -> No
         opened.goto(plan.as_uri())
         shows(opened, "#plan-count", "6 tasks and copies move")
         assert serious(opened) == []
+
+
+def test_the_slider_of_a_large_report(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records within generations are left out, and the slider still goes to each that is there."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    played = store.history(GroupKey(PREFIX, "g"))
+    assert played is not None
+    history = with_records_within(played)
+    whole = report_html(history, since_ms=0, made_ms=0, source="")
+    size = len(whole.partition('id="data">')[2].partition("</script>")[0])
+    monkeypatch.setattr(reports, "BYTES_MAX", size - 1)
+    report = tmp_path / "report.html"
+    report.write_text(report_html(history, since_ms=0, made_ms=0, source=""))
+    with page(browser, offline=True) as opened:
+        opened.goto(report.as_uri())
+        shows(opened, "#generation", "generation 4")
+        slider = opened.locator("#slider")
+        places = [*range(int(slider.get_attribute("max") or 0), -1, -1)]
+        slider.focus()
+        went = []
+        for place in places:
+            assert slider.input_value() == str(place)
+            went.append(opened.locator("#generation").inner_text())
+            opened.keyboard.press("ArrowLeft")
+        assert went == sorted(went, reverse=True)
+        assert {*went} == {f"generation {n}" for n in range(5)}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from support.console import browser as browsers
 from support.console.browser import page
 from support.console.pages import shows, text
-from support.console.played import PREFIX, demo_life, play
+from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 
 from muster.broker.embedded_kafka import free_port
@@ -28,20 +28,29 @@ W4 = {"join": {"id": "W4", "rack": "r1", "heartbeat_ms": 3_000}}
 HOLD = """
 const real = window.fetch;
 const released = new Promise((resolve) => { window.release = resolve; });
+const shown = () => document.querySelector("#why-sentence")?.innerText ?? "";
+window.drawn = 0;
 window.fetch = async (url, options) => {
   const answer = await real(url, options);
-  if (!String(url).includes("/api/why") || !String(url).includes("number=")) return answer;
-  window.held = true;
-  await released;
+  if (!String(url).includes("/api/why")) return answer;
+  const isOlder = String(url).includes("number=");
+  if (isOlder) {
+    window.held = true;
+    await released;
+  }
   const said = await answer.text();
   answer.text = async () => {
-    setTimeout(() => { window.used = true; });
+    setTimeout(() => { // the page has used the answer by then
+      if (isOlder) window.used = { older: JSON.parse(said).sentence, shown: shown() };
+      else window.drawn += 1;
+    });
     return said;
   };
   return answer;
 };
 """
-"""Holds the answers about a task at an older moment back until `release` is called."""
+"""Holds the answers about a task at an older moment back until `release` is called, notes what the
+page shows as soon as it has used one, and counts the answers about the newest moment."""
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +195,15 @@ def test_an_older_answer_replaces_no_newer_one(browser: Browser) -> None:
         now = text(opened, "#why-sentence")
         opened.click("#back")
         opened.wait_for_function("() => window.held")
+        drawn = opened.evaluate("window.drawn")
         opened.click("#banner-live")
+        # The newest answer is on the page before the older one comes, so it cannot hide that one.
+        opened.wait_for_function("(drawn) => window.drawn > drawn", arg=drawn)
         opened.evaluate("release()")
         opened.wait_for_function("() => window.used")
-        assert text(opened, "#why-sentence") == now
+        used = opened.evaluate("window.used")
+        assert used["older"] != now
+        assert used["shown"] == now
 
 
 def test_what_if_offers_the_members_by_keyboard_and_keeps_up(browser: Browser) -> None:
@@ -206,3 +220,29 @@ def test_what_if_offers_the_members_by_keyboard_and_keeps_up(browser: Browser) -
         group.happen(W4, after_ms=100)
         shows(opened, "#plan-members", "W4")
         assert opened.locator("#plan-members input:checked").count() == 1
+
+
+FIT = """
+([text, width, keeps]) =>
+  muster.pen.fit({measureText: (shown) => ({width: shown.length})}, text, width, keeps)
+"""
+
+
+def test_names_that_differ_at_their_ends_look_different(browser: Browser) -> None:
+    """Long names on the map and in a member's panel: the cut leaves what tells them apart."""
+    store = Store([PREFIX])
+    units = [f"{'long-' * 60}{country}" for country in ("eu", "us")]
+    tasks = [{"subtopology": name, "partitions": 2} for name in units]
+    play(store, scenario(tasks, fleet_of(1), until_ms=5_000))
+    with served(store) as url, page(browser) as opened:
+        opened.goto(f"{url}group?g=g&member=W1")
+        opened.wait_for_selector("#why .chip")
+        chips = opened.locator("#why .chip")
+        ends = [f"{end}_{n}" for end in ("eu", "us") for n in (0, 1)]
+        assert [shown[-4:] for shown in chips.all_inner_texts()] == ends
+        chips.nth(2).click()
+        shows(opened, "#why-sentence", f"{units[1]}_0 runs on W1")
+        for keeps, shown in (("start", "long-lo…"), ("end", "…ng-us_0"), ("ends", "long…s_0")):
+            assert opened.evaluate(FIT, [f"{units[1]}_0", 8, keeps]) == shown
+        assert opened.evaluate(FIT, ["short", 8, "end"]) == "short"
+        assert opened.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -11,6 +11,7 @@ import pytest
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.state.snapshots import orders
 
+from muster.console.explanations import task_json
 from muster.console.frames import delta, frame, frame_of, kind_of, text
 from muster.console.store import GroupKey, Store
 from muster.protocol.client_tags import GOVERNED
@@ -106,3 +107,27 @@ def test_a_quiet_record_costs_nothing() -> None:
     """If nothing differs, the delta is empty."""
     made = frame_of(orders(), 0, {})
     assert delta(made, frame_of(orders(), 0, {})) == {}
+
+
+def test_ids_are_whole() -> None:
+    """Two units and two members differ at their last character: no id on a page is cut."""
+    units = [f"{'u' * 8_000}{n}" for n in (1, 2)]
+    members = [f"{'m' * 127}{n}" for n in (1, 2)]
+    life = scenario(
+        [{"subtopology": name, "partitions": 1} for name in units],
+        [{"at_ms": 0, "join": {"id": name}} for name in members],
+        until_ms=5_000,
+    )
+    store = Store([PREFIX])
+    play(store, life)
+    history = store.history(GroupKey(PREFIX, "g"))
+    assert history is not None
+    moment = history.moments[-1]
+    made = frame(history, moment, history.snapshot(moment))
+    assert [unit[0] for unit in made.head["units"]] == units
+    assert sorted(row[0] for row in made.members.values()) == members
+    shown = task_json(history, moment, f"{units[1]}_0", 0)
+    assert shown is not None
+    assert (shown["task"], shown["unit"]) == (f"{units[1]}_0", units[1])
+    assert shown["sentence"].startswith(f"{units[1]}_0 runs on {'m' * 127}")
+    assert {move["task"] for move in shown["moves"]} == {f"{units[1]}_0"}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from dataclasses import fields, replace
 
 import pytest
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.state.snapshots import orders
 
 from muster.console import history as history_module
-from muster.console.history import History, Moment
+from muster.console.history import GenerationFigures, History, Moment
 from muster.console.store import GroupKey, Store
 from muster.kafka.reader import Row
 from muster.protocol.codec import encode
@@ -180,3 +181,61 @@ def test_a_page_that_reads_while_a_record_is_taken_sees_that_record(
         record = orders(generation)
         history.take(record, 1_000 + generation, encode(record).value or b"")
     assert seen == [7, 8]
+
+
+class ReadWhileWritten(deque):
+    """A deque that another thread changes as soon as a page has read its first element."""
+
+    change = None
+
+    def __getitem__(self, place: int) -> object:
+        """The element; then comes the change, once."""
+        found = super().__getitem__(place)
+        change, self.change = self.change, None
+        if change is not None:
+            change()
+        return found
+
+
+def test_a_moment_is_found_while_the_oldest_is_dropped() -> None:
+    """The reader drops a record between two looks of a page: the page gets the one it asked for."""
+    history = history_of(demo_life())
+    last = history.moments[-1]
+    history.moments = ReadWhileWritten(history.moments)
+    history.moments.change = history.drop_oldest
+    assert history.moment(last.number) is last
+    history.moments.change = lambda: [history.drop_oldest() for _ in range(3)]
+    assert history.moment(last.number - 1) == history.moments[-2]
+    assert history.moment(last.number + 1) is None
+    assert history.moment(0) is None
+
+
+def test_generations_are_read_while_one_is_added() -> None:
+    """Pages go through a copy; a deque that grows meanwhile ends an iteration with an error."""
+    history = history_of(demo_life())
+    added = history.generations[-1]
+
+    class Growing(GenerationFigures):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> object:
+            if name in ("generation", "at_ms"):
+                history.generations.append(added)
+            return super().__getattribute__(name)
+
+    kept = [Growing(**{f.name: getattr(g, f.name) for f in fields(g)}) for g in history.generations]
+    history.generations = deque(kept)
+    assert history.figures_of(1) is kept[1]
+    assert history.moved_since(0) >= 10
+
+
+def test_a_group_that_ends_does_not_change_under_a_page() -> None:
+    """The list of groups was taken before the tombstone came: its rows can still be made."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    ((key, history),) = store.histories()
+    newest, moments = history.newest, [*history.moments]
+    store.take(PREFIX, GroupGone(group=GroupId("g")), 9, b"")
+    assert store.history(key) is None
+    assert (history.newest, [*history.moments]) == (newest, moments)
+    assert store.held_bytes == 0

@@ -59,6 +59,30 @@ def test_a_change_is_a_generation() -> None:
     assert [str(m.id) for m in before.members] == ["A"]
 
 
+def test_a_topic_that_is_created_anew_is_a_generation() -> None:
+    """Same name, partitions and owners, another topic: its records begin at offset 0."""
+    store, shown = looked()
+    members = (consumer("A", 0, 1), consumer("B", 2, 3))
+    shown.take(seen(5_000, *members, topic_id="new"))
+    shown.take(seen(6_000, *members, topic_id="new"))
+    history = store.history(KEY)
+    assert history is not None
+    newest = history.generations[-1]
+    assert (newest.generation, newest.cause) == (3, "topic orders was created anew")
+    assert (newest.moves, len(history.moments)) == (0, 3)
+
+
+def test_shadowed_groups_stay_when_musters_topics_are_created_anew() -> None:
+    """Nothing of theirs was in these topics, and Kafka's answer is the same as before."""
+    store, shown = looked()
+    history = store.history(KEY)
+    store.clear()
+    shown.take(seen(5_000, consumer("A", 0, 1), consumer("B", 2, 3)))
+    assert store.histories() == [(KEY, history)]
+    assert history is not None
+    assert store.held_bytes == history.held_bytes > 0
+
+
 def test_it_is_marked_and_not_judged() -> None:
     """The list and the page say shadowed; the doctor judges what muster coordinates only."""
     store, _ = looked()

@@ -6,11 +6,12 @@ import base64
 import gzip
 import http.client
 import json
+import os
 import re
 import socket
 import struct
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,12 @@ import bcrypt
 import numpy as np
 import psutil
 import pytest
+from structlog.testing import capture_logs
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.console.served import LiveGroup, may, served
 from support.suite.waiting import until
 
+from muster.console.frames import NAME_CHARS_MAX
 from muster.console.request_guard import Access, Passwords, networks
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput
@@ -138,7 +141,7 @@ def test_hostile_names_are_only_ever_text(url: str) -> None:
     assert "&lt;img src=x" in page.text
     frame = ask(url, f"/api/frame?{query}")
     assert frame.headers["content-type"] == "application/json"
-    assert len(frame.json["head"]["group"]) <= 120
+    assert len(frame.json["head"]["group"]) <= NAME_CHARS_MAX
 
 
 def test_requests_under_another_name_are_refused(url: str) -> None:
@@ -186,6 +189,37 @@ def test_passwords_of_a_file(store: Store, tmp_path: Path) -> None:
             lambda: ask(url, "/", **basic("ann", "two")).status == 401, "a broken file lets none in"
         )
         assert ask(url, "/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda h: h[:-1], lambda h: h[:28], lambda h: f"{h}x", lambda h: h.replace("$04$", "$99$"),
+     lambda h: f"{h[:28]}/{h[29:]}"],
+)  # fmt: skip
+def test_a_hash_that_is_not_whole_is_refused_at_the_start(
+    tmp_path: Path, cut: Callable[[str], str]
+) -> None:
+    """The message names the line; bcrypt takes it for a wrong password, or fails at a login."""
+    hashed = bcrypt.hashpw(b"one", bcrypt.gensalt(4)).decode()
+    file = tmp_path / "users"
+    file.write_text(f"ann:{hashed}\nbob:{cut(hashed)}\n")
+    with pytest.raises(BadInput, match="line 2: expected NAME:HASH with a whole bcrypt hash"):
+        Passwords(str(file))
+
+
+def test_the_log_says_why_no_user_is_let_in(tmp_path: Path) -> None:
+    """Once for each cause: the file was broken while the console runs."""
+    file = tmp_path / "users"
+    file.write_text(f"ann:{bcrypt.hashpw(b'one', bcrypt.gensalt(4)).decode()}\n")
+    passwords = Passwords(str(file))
+    file.write_text("ann:secret\n")
+    os.utime(file, ns=(1, 1))  # two writes within one tick of the file system have one time
+    with capture_logs() as logged:
+        for _ in range(2):
+            assert passwords.user(f"Basic {base64.b64encode(b'ann:one').decode()}") is None
+    (line,) = logged
+    assert "users, line 1: expected" in line["why"]
+    assert "secret" not in line["why"]
 
 
 @pytest.mark.parametrize("text", ["ann:secret\n", "", "# nothing\n", ":$2b$\n"])

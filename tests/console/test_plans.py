@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
+from support.repository.sources import ROOT
 
-from muster.console.plans import Question, commands, overlay, plan_json, plan_of, question
+from muster.console.plans import Question, commands, overlay, plan_json, plan_of, question, weighed
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput, NotFound
+from muster.protocol.client_tags import GOVERNED
+from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot
 from muster.whatif import planned, present
 
@@ -100,7 +108,7 @@ def test_another_weight_is_another_list_of_tasks() -> None:
     plan = planned(two, tasks=heavy)
     assert [m["task"] for m in shown["moves"]] == [m["task"] for m in plan["moves"]]
     assert shown["after"] == plan["score"]
-    command = f"echo '{json.dumps(heavy)}' | muster"
+    command = f"printf %s '{json.dumps(heavy)}' | muster"
     assert shown["commands"] == [
         f"{command} plan --group g --tasks -",
         f"{command} config set --group g --tasks -",
@@ -111,7 +119,7 @@ def test_another_weight_is_another_list_of_tasks() -> None:
 def test_a_group_that_is_only_looked_at_has_the_command_that_looks() -> None:
     """Kafka coordinates it: nothing of muster's could change it."""
     asked = question([("remove", "W1")])
-    assert commands("g", asked, is_shadowed=True) == ["muster shadow --group g --remove-member W1"]
+    assert commands(DEMO, asked, is_shadowed=True) == ["muster shadow --group g --remove-member W1"]
 
 
 def test_figures_before_are_those_of_the_group_as_it_is() -> None:
@@ -175,13 +183,87 @@ def test_commands_can_be_copied_into_a_shell() -> None:
     asked = question(
         [("remove", "W 2; rm"), ("config", "num.standby.replicas=1"), ("assignor", "sticky")]
     )
-    assert commands("a b", asked) == [
-        "muster plan --group 'a b' --remove-member 'W 2; rm' --config num.standby.replicas=1 "
-        "--assignor sticky",
+    assert commands(replace(DEMO, group=GroupId("a b")), asked) == [
+        "muster plan --group 'a b' --remove-member 'W 2; rm' --assignor sticky "
+        "--config num.standby.replicas=1",
         "muster drain --group 'a b' --member 'W 2; rm'",
         "muster config set --group 'a b' --assignor sticky --config num.standby.replicas=1",
     ]
-    assert commands("g", question([("add", '{"id": "W9", "rack": "r1", "capacity": 2}')])) == [
-        "muster worker --group g --member-id W9 --rack r1 --capacity 2 "
-        "--exec './process-partition {task}'"
+    member = {
+        "id": "-9", "rack": "r1", "capacity": 2, "tags": {"zone": "a b"}, "topics": ["0"],
+        "static": ["c1"], "protocols": ["compatible", "eager"], "draining": True,
+    }  # fmt: skip
+    assert commands(DEMO, Question(add=(member,)), ["--bootstrap-server", "kafka:9"])[1:] == [
+        "muster worker --group g --bootstrap-server kafka:9 --member-id=-9 --rack r1 "
+        "--tag 'zone=a b' --capacity 2 --topic 0 --static c1 --connect-protocol compatible "
+        "--exec './process-partition {task}'",
+        "muster drain --group g --bootstrap-server kafka:9 --member=-9",
     ]
+
+
+def test_a_member_that_starts_again_is_the_same_member() -> None:
+    """Another capacity: its instance id, rack and tags stay; a governed group has no worker."""
+    members = tuple(replace(m, instance_id="i1", tags=(("zone", "a"),)) for m in DEMO.members)
+    again = "muster worker --group g --member-id W1 --instance-id i1 --rack r1 --tag zone=a "
+    asked = question([("capacity", "W1=2")])
+    assert commands(replace(DEMO, members=members), asked)[1:] == [
+        f"{again}--capacity 2 --exec './process-partition {{task}}'"
+    ]
+    governed = tuple(replace(m, tags=(GOVERNED,)) for m in DEMO.members)
+    assert commands(replace(DEMO, members=governed), asked)[1:] == []
+
+
+NEW = {"id": "W9", "rack": "a'b", "tags": {"zone": "\\n$x"}, "capacity": 3}
+TASKS = [{"subtopology": "0", "partitions": 12}, {"connector": "c'1", "tasks": 2}]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Question(
+            remove=("W2",),
+            config={"num.standby.replicas": "1", "session.timeout.ms": ""},
+            assignor="high-availability",
+        ),
+        Question(add=(NEW,)),
+        Question(add=(NEW, {"id": "W8"}), remove=("W3",)),
+        Question(tasks=TASKS),
+        Question(tasks=TASKS, add=(NEW,)),
+        Question(capacity={"W1": 2}),
+        Question(capacity={"W1": 2, "W4": 3}, weights={"0": 2.5}),
+    ],
+)
+def test_the_first_command_prints_the_same_plan(asked: Question) -> None:
+    """A shell runs it: `muster plan` reads the very change that the page was asked about."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash")
+    where = ["--bootstrap-server", "kafka:9", "--command-config", "c d", "--topic-prefix", "own"]
+    shown = plan_json(DEMO, asked, 0, where=where)
+    muster = f'muster() {{ {shlex.quote(sys.executable)} -c "$READ" "$@"; }}'
+    ran = subprocess.run(
+        [bash, "-c", f"{muster}\n{shown['commands'][0]}"],
+        env={**os.environ, "READ": READ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    change, connection = json.loads(ran.stdout)
+    assert connection == ["g", "kafka:9", "c d", "own"]
+    assert planned(DEMO, **change) == plan_of(DEMO, weighed(DEMO, asked))
+
+
+READ = """
+import argparse, json, sys
+from muster.cli import plan
+from muster.cli.options import changes
+from muster.documents.json_files import load
+
+parser = argparse.ArgumentParser()
+plan.configure(parser)
+args = parser.parse_args(sys.argv[2:])
+change = {**changes(args), "tasks": load(args.tasks) if args.tasks else None}
+connection = [args.group, args.bootstrap_server, args.command_config, args.topic_prefix]
+print(json.dumps([change, connection]))
+"""
+"""Prints what `muster plan` reads from its command line."""

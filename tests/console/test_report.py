@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.console.played import PREFIX, demo_life, play
+from support.console.played import PREFIX, demo_life, play, with_records_within
 from support.state.snapshots import orders
 
 from muster.cli.main import main
+from muster.console import history as kept
 from muster.console import report
 from muster.console.frames import frame
 from muster.console.history import History
@@ -124,6 +125,62 @@ def test_a_report_that_is_too_large_is_made_smaller(monkeypatch: pytest.MonkeyPa
     html = report_html(history, since_ms=0, made_ms=5, source="")
     assert len(html) < whole
     assert "The file would be too large: it begins with generation" in html
+
+
+def test_moments_have_numbers_without_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the records within generations: the timeline finds each step and each bar's ends."""
+    history = with_records_within(history_of(demo_life()))
+    parts = data_of(report_html(history, since_ms=0, made_ms=5, source=""))
+    fits = len(report._packed(parts)) - 1
+    monkeypatch.setattr(report, "BYTES_MAX", fits)
+    html = report_html(history, since_ms=0, made_ms=5, source="")
+    assert "Records within generations are left out" in html
+    data = data_of(html)
+    assert len(data["steps"]) < len(parts["steps"])
+    assert [step["m"][0] for step in data["steps"]] == [*range(len(data["steps"]))]
+    generations = [step["m"][2] for step in data["steps"]]
+    for each in data["rounds"]:
+        ends = (generations.index(each["generation"]), generations[::-1].index(each["generation"]))
+        assert (each["first"], each["last"]) == (ends[0], len(generations) - 1 - ends[1])
+
+
+def test_records_that_do_not_fit_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command and file say how many older records are missing; another time can be chosen."""
+    whole = history_of(demo_life())
+    times = [moment.at_ms for moment in whole.moments]
+    saved, out = tmp_path / "g.jsonl", tmp_path / "report.html"
+    save(str(saved), _rows(whole))
+    monkeypatch.setattr(kept, "MOMENTS_MAX", 4)
+    monkeypatch.setattr(report, "MOMENTS_MAX", 4)
+    common = ["report", "--group", "g", "--file", str(saved), "-o", str(out)]
+    assert main(common) == 0
+    said = f"{len(times) - 4} older records are left out, because a report has at most 4"
+    assert said in capsys.readouterr().err
+    assert said in out.read_text()
+    second = (times[-1] - times[2]) // 1_000
+    assert main([*common, "--until", f"{second}s"]) == 0
+    assert capsys.readouterr().err == ""
+    assert [step["m"][1] for step in data_of(out.read_text())["steps"]] == times[:4]
+    assert main([*common, "--until", "2h", "--since", "1h"]) == 2
+    assert "--until: expected a shorter span than --since" in capsys.readouterr().err
+    assert main([*common, "--until", "9d"]) == 1
+    assert "no record of group 'g' on muster.groups that is older than" in capsys.readouterr().err
+
+
+def test_time_without_an_owner_ends_with_the_file(tmp_path: Path) -> None:
+    """A file that was saved long ago: what had not ended then does not count up to now."""
+    life = {**demo_life(), "events": [*demo_life()["events"][:3], {"at_ms": 5_000, "crash": "W1"},
+            {"at_ms": 5_000, "crash": "W2"}, {"at_ms": 5_000, "crash": "W3"}]}  # fmt: skip
+    history = history_of(life)
+    assert history.generations[-1].ownerless == 12
+    saved, out = tmp_path / "g.jsonl", tmp_path / "report.html"
+    save(str(saved), _rows(history))
+    assert main(["report", "--group", "g", "--file", str(saved), "-o", str(out)]) == 0
+    last = history.generations[-1]
+    ended = last.ownerless_until(history.moments[-1].at_ms)
+    assert data_of(out.read_text())["rounds"][-1]["ownerless_ms"] == ended
 
 
 def large(generation: int, random: np.random.Generator, holder: np.ndarray) -> GroupSnapshot:

@@ -279,7 +279,8 @@
       pen.fillStyle = isBad ? this.colour.bad : this.colour.text;
       pen.font = `600 13px ${this.font}`;
       const times = member && member.capacity !== 1 ? ` ×${member.capacity}` : "";
-      pen.fillText(fit(pen, (member?.id ?? "no owner") + times, w - 2 * PAD), x + PAD, y + 14);
+      const name = (member?.id ?? "no owner") + times;
+      pen.fillText(fit(pen, name, w - 2 * PAD, "ends"), x + PAD, y + 14);
       pen.font = `11px ${this.font}`;
       pen.fillStyle = words.length ? this.colour.accent : this.colour.muted;
       const { actives, load } = this.held.get(slot);
@@ -361,7 +362,7 @@
         if (pen.measureText(name).width <= side - 3) break;
       }
       pen.textAlign = "center";
-      pen.fillText(fit(pen, name, side - 3, true), left + side / 2, top + side / 2 + 0.5);
+      pen.fillText(fit(pen, name, side - 3, "end"), left + side / 2, top + side / 2 + 0.5);
       pen.textAlign = "left";
     }
 

@@ -3,7 +3,7 @@
 
 (() => {
   const { el, figure, span, when, ago, count, badge } = muster;
-  const TASKS_SHOWN = 300, NOTES_SHOWN = 2;
+  const TASKS_SHOWN = 300, NOTES_SHOWN = 2, CHIP_CHARS = 28;
 
   const facts = (pairs) =>
     el("dl", { class: "facts" }, pairs.filter(Boolean).map(([term, said]) =>
@@ -64,6 +64,11 @@
         "It has been there since before the oldest generation that the console keeps."),
   ];
 
+  /** A button with a task's id; of a long one the end, which tells it from others. */
+  const chip = (name, onclick) => el("button", {
+    class: "chip", title: name, "aria-label": name, onclick,
+  }, name.length > CHIP_CHARS ? `…${name.slice(1 - CHIP_CHARS)}` : name);
+
   /** A member: what it has, and what can be done with it. */
   muster.memberPanel = (state, id, { onTask, actions }) => {
     const member = state.member(id);
@@ -75,7 +80,7 @@
     const list = (title, tasks, name) => tasks.length
       ? [el("h3", {}, `${title} (${tasks.length})`),
         el("ul", { class: "chips" }, tasks.slice(0, TASKS_SHOWN).map((each) =>
-          el("li", {}, el("button", { class: "chip", onclick: () => onTask(name(each)) }, name(each)))),
+          el("li", {}, chip(name(each), () => onTask(name(each))))),
         tasks.length > TASKS_SHOWN
           ? el("li", { class: "muted" }, `and ${tasks.length - TASKS_SHOWN} more`) : null)]
       : [];

@@ -2,6 +2,8 @@
 "use strict";
 
 (() => {
+  const CHARS_MAX = 200;
+
   const box = (pen, x, y, w, h, r) => {
     pen.beginPath();
     pen.roundRect(x, y, Math.max(w, 0), Math.max(h, 0), r);
@@ -36,14 +38,15 @@
 
   const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-  /** The text as far as it fits; of task ids the end, which tells them apart. */
-  const fit = (pen, text, width, keepsEnd = false) => {
-    let shown = short(text, 200);
-    if (pen.measureText(shown).width <= width) return shown;
-    while (shown.length > 1 && pen.measureText(`${shown}…`).width > width) {
-      shown = keepsEnd ? shown.slice(1) : shown.slice(0, -1);
+  /** The text as far as it fits: its "start", its "end", or its "ends". */
+  const fit = (pen, text, width, keeps = "start") => {
+    if (text.length <= CHARS_MAX && pen.measureText(text).width <= width) return text;
+    for (let most = Math.min(text.length - 1, CHARS_MAX); most > 1; most--) {
+      const left = { start: most, end: 0, ends: Math.ceil(most / 2) }[keeps];
+      const shown = `${text.slice(0, left)}…${text.slice(text.length - most + left)}`;
+      if (pen.measureText(shown).width <= width) return shown;
     }
-    return keepsEnd ? `…${shown}` : `${shown}…`;
+    return keeps === "end" ? `…${text.slice(-1)}` : `${text.slice(0, 1)}…`;
   };
 
   muster.pen = { box, fit, head, short, stripes };

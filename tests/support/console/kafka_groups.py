@@ -19,9 +19,11 @@ def consumer(name: str, *numbers: int) -> Member:
     )
 
 
-def seen(at_ms: int, *members: Member, state: str = "Stable", name: str = "shop") -> ShadowedGroup:
+def seen(
+    at_ms: int, *members: Member, state: str = "Stable", name: str = "shop", topic_id: str = "id"
+) -> ShadowedGroup:
     """The group `shop` as Kafka describes it: four partitions."""
     described = Description(name, Kind.CLASSIC, state, "range", None, members)
     return ShadowedGroup(
-        described, {"orders": Topic("orders", "id", ((),) * 4, (None,) * 4)}, at_ms=at_ms
+        described, {"orders": Topic("orders", topic_id, ((),) * 4, (None,) * 4)}, at_ms=at_ms
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from muster.console.history import History
 from muster.console.store import Store
 from muster.documents.scenario import parse_scenario
 from muster.protocol.codec import encode
@@ -100,6 +101,17 @@ def _records(life: str) -> tuple[tuple[GroupSnapshot, int], ...]:
     world = PublishingWorld(publish=lambda record, at_ms, _: made.append((record, at_ms)))
     world.play(parse_scenario(json.loads(life)))
     return tuple(made)
+
+
+def with_records_within(history: History) -> History:
+    """The same history with further records within its generations."""
+    made = History(history.group)
+    for moment in history.moments:
+        record = history.snapshot(moment)
+        for later_ms in range(4):
+            again = replace(record, clock_ms=record.clock_ms + later_ms)
+            made.take(again, moment.at_ms + later_ms, encode(again).value or b"")
+    return made
 
 
 def fleet_of(count: int, **more: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,138 @@
+"""Two operators change the settings of one group at the same moment: the loss is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from muster.cli import config as config_command
+from muster.cli.main import main
+from muster.console import drains_and_settings
+from muster.console.drains_and_settings import Writes
+from muster.console.store import GroupKey
+from muster.errors import ChangedMeanwhile
+from muster.kafka.reader import Row
+from muster.kafka.settings import client_settings
+from muster.kafka.writer import Place
+from muster.protocol.codec import encode
+from muster.protocol.events import Event, GroupConfig, GroupDeleted
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.published import config as published
+
+G = GroupId("orders")
+
+
+def config(assignor: str = "sticky", **settings: int) -> GroupConfig:
+    """A configuration of the group."""
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return GroupConfig(
+        group=G, assignor=assignor, settings=parse_settings(named, assignor), tasks=()
+    )
+
+
+@dataclass
+class ConfigTopic:
+    """The config topic in memory; another operator writes just before or after a record of ours.
+
+    Attributes:
+        rows: what it has.
+        earlier, later: what another operator writes before and after our next record.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    earlier: list[Event] = field(default_factory=list)
+    later: list[Event] = field(default_factory=list)
+
+    def add(self, event: Event, by: str = "") -> Place:
+        """Write one record; all have the same time."""
+        key, value, *_ = encode(event)
+        place = Place("muster.config", 0, len(self.rows))
+        self.rows.append(Row(key, value, *place, at_ms=1, by=by.encode()))
+        return place
+
+    def append(self, _: object, __: str, event: Event, ___: object = None, by: str = "") -> Place:
+        """As `muster.kafka.writer.append`."""
+        for each in self.earlier:
+            self.add(each, "ann@laptop")
+        place = self.add(event, by)
+        for each in self.later:
+            self.add(each, "ann@laptop")
+        return place
+
+    def read(self, _: object, __: str, *, key: bytes | None = None) -> Iterator[Row]:
+        """As `muster.kafka.reader.read`."""
+        return (row for row in [*self.rows] if key in (None, row.key))
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> ConfigTopic:
+    """A topic that has one configuration of the group."""
+    made = ConfigTopic()
+    made.add(config())
+    monkeypatch.setattr(published, "read", made.read)
+    monkeypatch.setattr(config_command, "append", made.append)
+    monkeypatch.setattr(drains_and_settings, "append", made.append)
+    return made
+
+
+Output = pytest.CaptureFixture[str]
+SET = ["config", "set", "--group", "orders", "--config", "num.standby.replicas=2"]
+BOTH = "muster config: orders: another change by ann@laptop came at the same moment and "
+ADVICE = "; see muster config show, and set again what should hold\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (config(max_warmup_replicas=9), "was replaced by this one: max.warmup.replicas=9"),
+        (config("high-availability"), "was replaced by this one: assignor=high-availability"),
+        (GroupDeleted(group=G), "was replaced by this one: the group's deletion"),
+    ],
+)
+def test_who_replaces_another_change_is_told(
+    topic: ConfigTopic, capsys: Output, other: Event, said: str
+) -> None:
+    """The other change came after the command had read the topic: it is not in what it writes."""
+    topic.earlier = [other]
+    assert main(SET) == 1
+    assert capsys.readouterr().err == f"{BOTH}{said}{ADVICE}"
+
+
+def test_whose_change_is_replaced_is_told(topic: ConfigTopic, capsys: Output) -> None:
+    """The other change did not know this one, and comes before the command reads again."""
+    topic.later = [config(max_warmup_replicas=9)]
+    assert main(SET) == 1
+    assert capsys.readouterr().err == f"{BOTH}replaced this one: num.standby.replicas=2{ADVICE}"
+
+
+@pytest.mark.parametrize("when", ["earlier", "later"])
+def test_nothing_is_said_where_nothing_is_lost(
+    topic: ConfigTopic, capsys: Output, when: str
+) -> None:
+    """The other operator set the same, and what was changed long before is no conflict."""
+    topic.add(config(num_standby_replicas=1, max_warmup_replicas=7))
+    setattr(topic, when, [config(num_standby_replicas=2, max_warmup_replicas=7)])
+    assert main(SET) == 0
+    assert "at the same moment" not in capsys.readouterr().err
+
+
+def test_the_newest_of_two_records_of_one_millisecond_counts(
+    topic: ConfigTopic, capsys: Output
+) -> None:
+    """`config show` shows the later record, as the coordinator applies it."""
+    topic.add(config(num_standby_replicas=3))
+    assert main(["config", "show", "--group", "orders", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"] == {"num.standby.replicas": 3}
+
+
+def test_the_console_tells_it_too(topic: ConfigTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows the error; the user knows what to set again."""
+    topic.earlier = [config(max_warmup_replicas=9)]
+    body = json.dumps({"confirmed": True, "config": {"num.standby.replicas": "2"}}).encode()
+    write: Callable[..., str] = Writes(frozenset({"config"})).config
+    with pytest.raises(ChangedMeanwhile, match=r"was replaced by this one: max.warmup.replicas=9"):
+        write(client_settings(), GroupKey("muster", "orders"), None, body, "bob")
