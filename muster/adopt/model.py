@@ -197,9 +197,6 @@ class GovernorCallbacks(Protocol):
     def look_for_governor(self) -> None:
         """Report as `GovernorPresence` whether another governor is in the group."""
 
-    def on_round(self, done: Round) -> None:
-        """Take a rebalance that the governor has answered."""
-
 
 @dataclass(slots=True)
 class Round:
