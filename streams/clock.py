@@ -24,10 +24,10 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    TopicPartition,
 )
 
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
+from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -232,18 +232,11 @@ class Clock(Loop):
         wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                topics = consumer.list_topics(timeout=5).topics
-                places = [
-                    (t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions
-                ]
-                self._ends = {
-                    place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=5)[1]
-                    for place in places
-                }
+                offsets = assign_all(consumer, wanted)
             except KafkaException:
                 self._closing.wait(POLL_S_MAX)
                 continue
-            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+            self._ends = {place: high for place, (_, high) in offsets.items()}
             return
 
     def _read(self, consumer: Consumer) -> None:

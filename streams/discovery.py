@@ -26,6 +26,7 @@ from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.cluster import QUIET
 from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
@@ -136,18 +137,8 @@ class Discovery(Loop):
         wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                metadata = consumer.list_topics(timeout=5).topics
-                places = [
-                    (t, p) for t in sorted(wanted & metadata.keys()) for p in metadata[t].partitions
-                ]
-                ends: dict[tuple[str, int], int] = {}
-                for topic, partition in places:
-                    at = TopicPartition(topic, partition)
-                    low, high = consumer.get_watermark_offsets(at, timeout=5)
-                    if high > low:
-                        ends[topic, partition] = high
-                consumer.assign([TopicPartition(topic, part, 0) for topic, part in places])
-                return ends
+                offsets = assign_all(consumer, wanted)
+                return {place: high for place, (low, high) in offsets.items() if high > low}
             except KafkaException:
                 self._closing.wait(RETRY_S)
         return {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from muster.demo.story import Generation, Story, Turned
+from muster.kafka.reader import row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
@@ -58,15 +59,12 @@ class Watcher(Loop):
                 message = consumer.poll(POLL_S)
                 if message is None or message.error() is not None:
                     continue
-                topic, partition, offset = message.topic(), message.partition(), message.offset()
-                assert topic is not None
-                assert partition is not None
-                assert offset is not None
-                kind = kind_of(topic, self.story.prefix)
+                row = row_of(message)
+                kind = kind_of(row.topic, self.story.prefix)
                 assert kind is not None
-                origin = Origin(topic, partition, offset, message.timestamp()[1])
+                origin = Origin(row.topic, row.partition, row.offset, row.at_ms)
                 with self.lock:
-                    news = self.story.read(kind, message.key(), message.value(), origin)
+                    news = self.story.read(kind, row.key, row.value, origin)
                     for each in news:
                         self._on_news(each)
         finally:
