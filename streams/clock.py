@@ -135,16 +135,8 @@ class Clock(Loop):
         return self._schedule.overdue_ms(self.now_ms()) / 1000
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"{self._prefixes[0]}.clock",  # required by the client, never used
-                    "enable.auto.commit": False,
-                    "fetch.wait.max.ms": 100,
-                }
-            ),
-            logger=KAFKA,
-        )
+        reader = self._clients.reader(f"{self._prefixes[0]}.clock", {"fetch.wait.max.ms": 100})
+        consumer = Consumer(reader, logger=KAFKA)
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
         producer = LastingProducer(settings, KAFKA, self._on_fatal)

@@ -112,12 +112,8 @@ class Discovery(Loop):
         self.written = 0
 
     def _run(self) -> None:
-        settings: dict[str, str | int | float | bool] = {
-            "group.id": f"{self._prefixes[0]}.discovery",  # required by the client, never used
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100,
-        }
-        consumer = Consumer(self._clients.librdkafka(settings), logger=KAFKA)
+        reader = self._clients.reader(f"{self._prefixes[0]}.discovery", {"fetch.wait.max.ms": 100})
+        consumer = Consumer(reader, logger=KAFKA)
         producer = Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
         admin = LastingAdmin(self._clients.librdkafka(QUIET), KAFKA)
         try:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from muster.demo.story import Generation, Story, Turned
+from muster.kafka.cluster import QUIET
 from muster.kafka.reader import row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
@@ -41,16 +42,8 @@ class Watcher(Loop):
         self._on_news = on_news
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"muster.demo-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "fetch.wait.max.ms": 20,
-                    "log_level": 0,
-                }
-            )
-        )
+        more = {"fetch.wait.max.ms": 20, **QUIET}
+        consumer = Consumer(self._clients.reader(f"muster.demo-{uuid.uuid4().hex}", more))
         try:
             topics = consumer.list_topics(timeout=TIMEOUT_S).topics
             names = [topic_name(kind, self.story.prefix) for kind in KINDS]

@@ -101,19 +101,14 @@ def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Co
         prefix: topic prefix; the ACLs of readers allow consumer groups that begin with it.
         fetch_wait_ms: how long a broker may wait for new records before it answers.
     """
-    return Consumer(
-        settings.librdkafka(
-            {
-                "group.id": f"{prefix}.cli-{uuid.uuid4().hex}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": fetch_wait_ms,
-                "isolation.level": "read_committed",
-                **QUIET,
-            }
-        )
-    )
+    more: dict[str, str | int | float | bool] = {
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": fetch_wait_ms,
+        "isolation.level": "read_committed",
+        **QUIET,
+    }
+    return Consumer(settings.reader(f"{prefix}.cli-{uuid.uuid4().hex}", more))
 
 
 def assign_all(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
