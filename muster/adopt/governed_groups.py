@@ -13,7 +13,7 @@ from muster.adopt.coordinator_connections import Network
 from muster.adopt.eligibility import is_governed
 from muster.adopt.governor_thread import Runner
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import Options
+from muster.adopt.model import BEAT_MAX_MS, Options
 from muster.adopt.muster_topics import MusterTopics
 from muster.adopt.partitions import Partitions
 from muster.errors import BadInput
@@ -25,6 +25,14 @@ from muster.state.causes import count_of
 log = logging.getLogger("muster.adopt")
 
 CLOSE_S: Final = 10.0
+BEAT_MIN_MS: Final = 200
+BEATS_PER_S: Final = 100
+"""Heartbeats a second of one process for all its groups; more if `BEAT_MAX_MS` requires it."""
+
+
+def beat_ms(groups: int) -> int:
+    """Time between two heartbeats of a group, in ms, in a process that governs `groups` groups."""
+    return min(max(BEAT_MIN_MS, groups * 1_000 // BEATS_PER_S), BEAT_MAX_MS)
 
 
 class SeveralFailed(MusterError):
