@@ -36,7 +36,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 from muster.protocol.taskset import decode_segment, encode_segment, encode_set, units_of
 
-TOPIC_CHARS, MEMBER_CHARS, GROUP_CHARS, HOST_CHARS = 24, 36, 12, 16
+TOPIC_CHARS, MEMBER_CHARS, GROUP_CHARS = 24, 36, 12
 SIZES = [
     *((10, 2), (100, 3), (100, 10), (1_000, 2), (1_000, 10), (1_000, 100)),
     *((10_000, 2), (10_000, 100), (10_000, 1_000), (100_000, 100), (100_000, 1_000)),

@@ -46,12 +46,8 @@ class Watch(Loop):
         self._stop = stop
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {"group.id": f"{next(iter(self._epochs))}.job", "enable.auto.commit": False}
-            ),
-            logger=KAFKA,
-        )
+        reader = self._clients.reader(f"{next(iter(self._epochs))}.job")
+        consumer = Consumer(reader, logger=KAFKA)
         try:
             consumer.assign(
                 [

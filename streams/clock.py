@@ -6,15 +6,15 @@ repeats the mark of the wake-up, which proves that it was written after that pub
 that comes early, late, twice or from another machine changes only the next wake-up, so any number
 of clocks may run without knowing of each other.
 
-`Schedule` is the pure part. `Clock` runs it: one thread, one consumer, one producer.
+`tick_schedule` says which groups are due, `broker_time` what time it is, and `heartbeat_covers`
+what a tick says of members that heartbeat apart. `Clock` runs them: one thread, one consumer, one
+producer.
 """
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
@@ -24,253 +24,42 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    TopicPartition,
 )
 
-from muster.boottime import boottime_ms
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
+from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.covers import in_parts
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
-from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
 from muster.streams.background_thread import Complaints, Loop
+from muster.streams.broker_time import BrokerTime, steady_ms
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.heartbeat_reader import Listener
+from muster.streams.tick_schedule import Schedule
 
-RETRY_MS = 1_000
-"""A group that has not answered its tick gets another one after this time."""
-RETRY_MS_MAX = 30_000
-"""Each retry waits twice as long, up to this: the coordinator may be down or behind."""
 POLL_S_MAX = 0.5
 """The longest wait for a wake-up record."""
 HELD_POLL_S = 0.02
 """The longest wait for one while a tick waits for heartbeats."""
-BURST = 8
-"""A group may get this many ticks at once."""
-SPACING_MS = 500
-"""The time between further ticks of a group. Its config decides how often it asks to be woken, so
-without a limit the ticks of one group could slow the job down for all groups."""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
 backlog longer, and a tick has no effect before it is read."""
-STALE_MAX = 4
-"""An alarm that is replaced stays queued until its time, which a group may have set weeks ahead.
-The queue is made anew when it has this many entries for each group (and `STALE_MIN` more)."""
-STALE_MIN = 1_000
-
 UNKNOWN_GROUP_TICKS = 20
 """Ticks a second for all groups together that have no wake-up, but members that write heartbeats: a
 batch takes in only a few such groups, and any writer can invent them."""
-
-EARLY_TICKS_MAX = 128
-"""With a tick that is due, the clock writes up to this many others early, so that the query reads
-them all in one batch."""
-EARLY_SHARE = 6
-"""A tick is early by at most the group's whole wait divided by this."""
-HURRY_MS = 1_000
-"""A tick that a group wants within this time does not wait for heartbeats."""
 HOLD_S = 1.0
 """A tick waits for heartbeats for at most so long."""
 SILENCE_MS = 1_000
 """A partition without a record for so long gets a marker for a tick that does not wait: without it,
 the covers of a group that wants each tick soon and whose members write nothing would never move."""
-
-
-@dataclass(slots=True)
-class _Alarm:
-    """When a group wants to be woken, and when it is next.
-
-    Attributes:
-        by_clock: `wanted_ms` is a time of this clock, not one that the group has published.
-    """
-
-    wanted_ms: int
-    at_ms: int
-    published: Mark | None = None
-    retry_ms: int = RETRY_MS
-    apart: bool = False
-    wait_ms: int = 0
-    by_clock: bool = False
-    agreement: Agreement | None = None
-
-
-@dataclass(slots=True)
-class _Allowance:
-    """Ticks a group may get: `ticks` of them at `since_ms`, and one more every `SPACING_MS`."""
-
-    ticks: float
-    since_ms: int
-
-    def take(self, now_ms: int) -> int:
-        """Take one tick and return 0; without one left, return the milliseconds until the next."""
-        grown = max(now_ms - self.since_ms, 0) / SPACING_MS
-        self.ticks, self.since_ms = min(self.ticks + grown, BURST), now_ms
-        if self.ticks < 1:
-            return max(1, round((1 - self.ticks) * SPACING_MS))
-        self.ticks -= 1
-        return 0
-
-
-class Schedule:
-    """Which groups want to be woken, and when. Times are the broker's, epoch milliseconds.
-
-    Args:
-        needless_until_ms: (group, its agreement, now) → the time up to which the group needs no
-            tick, by what its members write; 0 = it needs one.
-    """
-
-    def __init__(
-        self, needless_until_ms: Callable[[Sleeper, Agreement, int], int] = lambda *_: 0
-    ) -> None:
-        self._needless_until_ms = needless_until_ms
-        self._alarms: dict[Sleeper, _Alarm] = {}
-        self._allowed: dict[Sleeper, _Allowance] = {}
-        self._queue: list[tuple[int, Sleeper]] = []
-        self._early: list[tuple[int, int, Sleeper]] = []
-
-    def note(
-        self,
-        sleeper: Sleeper,
-        at_ms: int | None,
-        published: Mark | None = None,
-        *,
-        apart: bool = False,
-        now_ms: int = 0,
-        by_clock: bool = False,
-        agreement: Agreement | None = None,
-    ) -> None:
-        """Note when a group wants to be woken.
-
-        Args:
-            sleeper: the group.
-            at_ms: the time; None = never.
-            published: the mark of its wake-up.
-            apart: whether its members heartbeat apart.
-            now_ms: the time at which the wake-up was read; used with `apart`.
-            by_clock: whether `at_ms` is this clock's time, not one that the group has published.
-            agreement: the heartbeats with which the group needs no tick.
-        """
-        if at_ms is None:
-            self._alarms.pop(sleeper, None)
-            self._allowed.pop(sleeper, None)
-            return
-        self._forget_replaced()
-        wait_ms = max(at_ms - now_ms, 0)
-        self._alarms[sleeper] = _Alarm(
-            *(at_ms, at_ms, published),
-            apart=apart,
-            wait_ms=wait_ms,
-            by_clock=by_clock,
-            agreement=agreement,
-        )
-        heapq.heappush(self._queue, (at_ms, sleeper))
-        if apart:
-            heapq.heappush(self._early, (at_ms - wait_ms // EARLY_SHARE, at_ms, sleeper))
-
-    def _forget_replaced(self) -> None:
-        """Make a queue anew that is full of alarms that newer ones have replaced."""
-        most = STALE_MAX * len(self._alarms) + STALE_MIN
-        if len(self._queue) > most:
-            self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
-            heapq.heapify(self._queue)
-        if len(self._early) > most:
-            # An alarm that was due since then is queued at its next time; it has no early one.
-            queued = {(at_ms, sleeper): early_ms for early_ms, at_ms, sleeper in self._early}
-            self._early = [
-                (early_ms, at_ms, sleeper)
-                for (at_ms, sleeper), early_ms in queued.items()
-                if sleeper in self._alarms and self._alarms[sleeper].at_ms == at_ms
-            ]
-            heapq.heapify(self._early)
-
-    def set_back(self, by_ms: int) -> None:
-        """Note that the time was ahead by so much when the alarms were set.
-
-        What a group has published stays as it is. Retries, and what this clock has wanted itself,
-        come earlier by as much.
-        """
-        for alarm in self._alarms.values():
-            if alarm.by_clock:
-                alarm.wanted_ms -= by_ms
-                alarm.at_ms -= by_ms
-            elif alarm.at_ms > alarm.wanted_ms:
-                alarm.at_ms = max(alarm.at_ms - by_ms, alarm.wanted_ms)
-        for allowance in self._allowed.values():
-            allowance.since_ms -= by_ms
-        self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
-        heapq.heapify(self._queue)
-
-    def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
-        """The groups that are due, each with the mark of its wake-up.
-
-        Each of them is scheduled again, in case the job does not answer the tick.
-
-        Args:
-            now_ms: the time.
-            most: return at most so many groups; None = all.
-        """
-        due: list[tuple[Sleeper, Mark | None]] = []
-        most = len(self._alarms) if most is None else most
-        while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
-            due += self._taken(*heapq.heappop(self._queue), now_ms)
-        most = min(most, len(due) + EARLY_TICKS_MAX) if due else 0
-        while self._early and self._early[0][0] <= now_ms and len(due) < most:
-            due += self._taken(*heapq.heappop(self._early)[1:], now_ms)
-        return due
-
-    def _taken(
-        self, at_ms: int, sleeper: Sleeper, now_ms: int
-    ) -> list[tuple[Sleeper, Mark | None]]:
-        """The group of an alarm at this time; none if a newer alarm replaced it or it must wait."""
-        alarm = self._alarms.get(sleeper)
-        if alarm is None or alarm.at_ms != at_ms:
-            return []  # a newer wake-up has replaced this one, or its tick was early
-        if alarm.agreement is not None:
-            later_ms = self._needless_until_ms(sleeper, alarm.agreement, now_ms)
-            if later_ms > now_ms:
-                alarm.wanted_ms = alarm.at_ms = later_ms
-                heapq.heappush(self._queue, (later_ms, sleeper))
-                return []
-        wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
-        alarm.at_ms = max(now_ms + (wait_ms or alarm.retry_ms), alarm.wanted_ms)
-        heapq.heappush(self._queue, (alarm.at_ms, sleeper))
-        if wait_ms:
-            return []
-        alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
-        return [(sleeper, alarm.published)]
-
-    def heartbeats_wanted_ms(self, sleeper: Sleeper) -> int:
-        """Broker time up to which a tick of a group should know the heartbeats; 0 = any."""
-        alarm = self._alarms.get(sleeper)
-        return 0 if alarm is None or not alarm.apart else alarm.wanted_ms
-
-    def is_in_a_hurry(self, sleeper: Sleeper) -> bool:
-        """Whether a group wanted its tick too soon to wait for heartbeats."""
-        alarm = self._alarms.get(sleeper)
-        return alarm is not None and alarm.wait_ms < HURRY_MS
-
-    def __contains__(self, sleeper: object) -> bool:
-        return sleeper in self._alarms
-
-    def next_ms(self) -> int | None:
-        """The next time at which `due` may return a group; None = not before the next `note`."""
-        return self._queue[0][0] if self._queue else None
-
-    def overdue_ms(self, now_ms: int) -> int:
-        """How late the wake-up is that waits longest for an answer; 0 = none is late."""
-        past = (now_ms - alarm.wanted_ms for alarm in [*self._alarms.values()])
-        return max(0, max(past, default=0))
-
-    def __len__(self) -> int:
-        return len(self._alarms)
 
 
 class Clock(Loop):
@@ -305,7 +94,7 @@ class Clock(Loop):
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
         self._keys = keys
-        self._ahead_ms = self._noted_ahead_ms = self._set_back_ms = 0
+        self._time = BrokerTime()
         self._heartbeats = Heartbeats()
         self._schedule = Schedule(self._heartbeats.needless_until_ms)
         self._canaries = 0
@@ -339,23 +128,15 @@ class Clock(Loop):
 
     def now_ms(self) -> int:
         """The broker's time in epoch milliseconds, estimated from records that it has stamped."""
-        return _steady_ms() - self._ahead_ms
+        return self._time.now_ms()
 
     def overdue_s(self) -> float:
         """How late the wake-up is that waits longest for an answer, in seconds; 0 = none is."""
         return self._schedule.overdue_ms(self.now_ms()) / 1000
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"{self._prefixes[0]}.clock",  # required by the client, never used
-                    "enable.auto.commit": False,
-                    "fetch.wait.max.ms": 100,
-                }
-            ),
-            logger=KAFKA,
-        )
+        reader = self._clients.reader(f"{self._prefixes[0]}.clock", {"fetch.wait.max.ms": 100})
+        consumer = Consumer(reader, logger=KAFKA)
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
         producer = LastingProducer(settings, KAFKA, self._on_fatal)
@@ -365,7 +146,7 @@ class Clock(Loop):
             while not self._closing.is_set():
                 self._read(consumer)
                 listener.read(self._schedule)
-                self._not_before(listener.newest_ms)
+                self._time.not_before(listener.newest_ms)
                 while not self._wanted.empty():
                     sleeper, mark = self._wanted.get()
                     self._schedule.note(sleeper, self.now_ms(), mark, by_clock=True)
@@ -379,23 +160,14 @@ class Clock(Loop):
             consumer.close()
             listener.close()
 
-    def _not_before(self, stamped_ms: int) -> None:
-        """Note a broker time that has passed: the estimate cannot be earlier."""
-        self._ahead_ms = min(self._ahead_ms, _steady_ms() - stamped_ms)
-
     def _due(self) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due now.
 
         If this clock has learned that it was ahead, alarms that it set by its own time come earlier
         first: a group would otherwise get no tick for as long as the clock was ahead.
         """
-        steady_ms = _steady_ms()
-        self._noted_ahead_ms = min(self._noted_ahead_ms, self._ahead_ms)
-        by_ms = self._ahead_ms - self._noted_ahead_ms
-        # Brokers whose clocks differ move the estimate to and fro; each look costs all groups.
-        if by_ms >= RETRY_MS and abs(steady_ms - self._set_back_ms) >= RETRY_MS:
+        if by_ms := self._time.take_correction_ms():
             self._schedule.set_back(by_ms)
-            self._noted_ahead_ms, self._set_back_ms = self._ahead_ms, steady_ms
         return self._schedule.due(self.now_ms(), self._most())
 
     def _on_fatal(self, error: KafkaException) -> None:
@@ -452,18 +224,11 @@ class Clock(Loop):
         wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                topics = consumer.list_topics(timeout=5).topics
-                places = [
-                    (t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions
-                ]
-                self._ends = {
-                    place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=5)[1]
-                    for place in places
-                }
+                offsets = assign_all(consumer, wanted)
             except KafkaException:
                 self._closing.wait(POLL_S_MAX)
                 continue
-            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+            self._ends = {place: high for place, (_, high) in offsets.items()}
             return
 
     def _read(self, consumer: Consumer) -> None:
@@ -543,7 +308,7 @@ class Clock(Loop):
             self._done(sleeper, tick, written=False)
             return  # the schedule tries again
         try:
-            delivered = partial(self._delivered, _steady_ms(), sleeper, producer, tick, later)
+            delivered = partial(self._delivered, steady_ms(), sleeper, producer, tick, later)
             producer.produce(topic, encoded, delivered)
         except BufferError:
             # The broker is down and the queue is full; the schedule tries again.
@@ -586,15 +351,4 @@ class Clock(Loop):
         if self._canary is not None and sleeper.group == canary.GROUP:
             self._canary.sent(sleeper.prefix, stamped_ms)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
-            # The broker stamped the tick after it was sent and before the acknowledgement came.
-            lowest, highest = sent_ms - stamped_ms, _steady_ms() - stamped_ms
-            self._ahead_ms = min(max(self._ahead_ms, lowest), highest)
-
-
-_BOOT_MS = time.time_ns() // 1_000_000 - boottime_ms()
-"""When this machine booted, by its wall clock, which is asked only once: it may jump later."""
-
-
-def _steady_ms() -> int:
-    """Epoch milliseconds by a clock that never jumps; the wall clock's error at the start stays."""
-    return _BOOT_MS + boottime_ms()
+            self._time.acknowledged(sent_ms, stamped_ms)

@@ -26,6 +26,7 @@ from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.cluster import QUIET
 from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
@@ -111,12 +112,8 @@ class Discovery(Loop):
         self.written = 0
 
     def _run(self) -> None:
-        settings: dict[str, str | int | float | bool] = {
-            "group.id": f"{self._prefixes[0]}.discovery",  # required by the client, never used
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100,
-        }
-        consumer = Consumer(self._clients.librdkafka(settings), logger=KAFKA)
+        reader = self._clients.reader(f"{self._prefixes[0]}.discovery", {"fetch.wait.max.ms": 100})
+        consumer = Consumer(reader, logger=KAFKA)
         producer = Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
         admin = LastingAdmin(self._clients.librdkafka(QUIET), KAFKA)
         try:
@@ -136,18 +133,8 @@ class Discovery(Loop):
         wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
         while not self._closing.is_set():
             try:
-                metadata = consumer.list_topics(timeout=5).topics
-                places = [
-                    (t, p) for t in sorted(wanted & metadata.keys()) for p in metadata[t].partitions
-                ]
-                ends: dict[tuple[str, int], int] = {}
-                for topic, partition in places:
-                    at = TopicPartition(topic, partition)
-                    low, high = consumer.get_watermark_offsets(at, timeout=5)
-                    if high > low:
-                        ends[topic, partition] = high
-                consumer.assign([TopicPartition(topic, part, 0) for topic, part in places])
-                return ends
+                offsets = assign_all(consumer, wanted)
+                return {place: high for place, (low, high) in offsets.items() if high > low}
             except KafkaException:
                 self._closing.wait(RETRY_S)
         return {}

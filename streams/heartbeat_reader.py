@@ -39,7 +39,6 @@ MARK_S = 0.5
 """A marker that has not been read for so long is written again."""
 _MARKER = codec.encode(Tick(group=canary.GROUP))
 _SETTINGS: dict[str, str | int | bool] = {
-    "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     # A writer that leaves a transaction open must not keep the heartbeats behind it from the clock.
     "isolation.level": "read_uncommitted",
@@ -88,8 +87,8 @@ class Listener:
         self._refused: set[str] = set()
         """Topics that Kafka has refused, and of which nothing was read since."""
         self._complaints = Complaints()
-        named = {**_SETTINGS, "group.id": f"{next(iter(prefixes), 'muster')}.clock"}
-        self._consumer = Consumer(clients.librdkafka(named), logger=KAFKA) if prefixes else None
+        reader = clients.reader(f"{next(iter(prefixes), 'muster')}.clock", _SETTINGS)
+        self._consumer = Consumer(reader, logger=KAFKA) if prefixes else None
 
     def read(self, known: Container[Sleeper]) -> None:
         """Take in what has arrived, without waiting.

@@ -55,6 +55,7 @@ from muster.streams import (
     stopping,
     takeover,
 )
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
     folder_lock,
     job_ids,
@@ -197,18 +198,26 @@ def _processor(
         predecessors_obey: prefix → whether all earlier coordinators obey its ticks.
         partitions: topic → number of partitions.
     """
-    now_ms = time.time_ns() // 1_000_000
-    topics = source.input_topics(config.prefixes)
+    unverified_until_ms = unverified.until_ms(checkpoint, epochs, time.time_ns() // 1_000_000)
+    obeying = predecessors.kept(checkpoint, predecessors_obey)
+    publishers = {
+        prefix: Publisher(
+            epoch=epoch,
+            partitions=partitions,
+            rebuild_ms=config.rebuild_ms,
+            unverified_until_ms=unverified_until_ms.get(prefix, 0),
+            check_share=config.check_share,
+            assignors=config.assignors,
+            group_bytes_max=config.group_bytes_max,
+            group_tasks_max=config.group_tasks_max,
+            assignor_ms_max=config.assignor_ms_max,
+            predecessors_obey=obeying.get(prefix, False),
+        )
+        for prefix, epoch in epochs.items()
+    }
     return GroupProcessor(
-        *(epochs, partitions, topics, config.rebuild_ms, config.writers),
-        unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
-        predecessors_obey=predecessors.kept(checkpoint, predecessors_obey),
+        *(publishers, source.input_topics(config.prefixes), config.writers),
         signing_keys=config.signing_keys,
-        check_share=config.check_share,
-        assignors=config.assignors,
-        group_bytes_max=config.group_bytes_max,
-        group_tasks_max=config.group_tasks_max,
-        assignor_ms_max=config.assignor_ms_max,
         group_cpu_s=config.group_cpu_ms / 1000,
         python_bytes_max=config.python_bytes_max,
         suspect_batch=last_run.suspect_batch(checkpoint),

@@ -26,7 +26,6 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark import TaskContext
@@ -93,13 +92,9 @@ class GroupProcessor(StatefulProcessor):
     """Runs `advance` for every group. Spark pickles it into the query, so it holds plain values.
 
     Args:
-        epochs: prefix → coordinator epoch.
+        publishers: prefix → what its group batches need.
         topics: the input topics, ascending.
         writers: schemas of other writers.
-        unverified_until_ms: prefix → see `Publisher`.
-        predecessors_obey: prefix → see `Publisher.predecessors_obey`.
-        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
-            assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
         group_cpu_s: CPU time that one group batch may take, in seconds.
         python_bytes_max: address space that a Python process may take beyond its first size.
@@ -109,20 +104,11 @@ class GroupProcessor(StatefulProcessor):
 
     def __init__(
         self,
-        epochs: Mapping[str, int],
-        partitions: Mapping[str, int],
+        publishers: Mapping[str, Publisher],
         topics: Sequence[str],
-        rebuild_ms: int,
         writers: tuple[WriterSchema, ...] = (),
-        unverified_until_ms: Mapping[str, int] = MappingProxyType({}),
         *,
-        predecessors_obey: Mapping[str, bool] = MappingProxyType({}),
         signing_keys: str | None = None,
-        check_share: float = 0.0,
-        assignors: frozenset[str] = frozenset(),
-        group_bytes_max: int = 32 << 20,
-        group_tasks_max: int = 1 << 18,
-        assignor_ms_max: int = 10_000,
         group_cpu_s: float = 60.0,
         python_bytes_max: int = 4 << 30,
         suspect_batch: int | None = None,
@@ -134,26 +120,11 @@ class GroupProcessor(StatefulProcessor):
         self._python_bytes_max = python_bytes_max
         self._suspect_batch = None if suspect_batch is None else str(suspect_batch)
         self._writers = writers
-        self._partitions = dict(partitions)
         self._topics = tuple(topics)
         self._config_topics = frozenset(
             number for number, topic in enumerate(topics) if topic.endswith(f".{TopicKind.CONFIG}")
         )
-        self._publishers = {
-            prefix: Publisher(
-                epoch,
-                self._partitions,
-                rebuild_ms,
-                unverified_until_ms.get(prefix, 0),
-                check_share,
-                assignors,
-                group_bytes_max,
-                group_tasks_max,
-                assignor_ms_max,
-                predecessors_obey.get(prefix, False),
-            )
-            for prefix, epoch in epochs.items()
-        }
+        self._publishers = dict(publishers)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the two values and limit the memory of the process."""
@@ -348,14 +319,17 @@ class GroupProcessor(StatefulProcessor):
         """The rows of an inbox's dead letters."""
         rejected = inbox.rejected
         letters = self._letter_budget.admitted(inbox.prefix, rejected, is_shared=is_shared)
-        return iter(outbox.rows(inbox.prefix, letters, self._partitions))
+        partitions = self._publishers[inbox.prefix].partitions
+        return iter(outbox.rows(inbox.prefix, letters, partitions))
 
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
         """The rows that answer the canary's ticks; nothing of them is stored."""
-        epoch, signed = self._publishers[prefix].epoch, self._signing_keys is not None
-        reply = canary_answer.answer(entries, self._topics, epoch, self._canary_ms, signed=signed)
+        publisher, signed = self._publishers[prefix], self._signing_keys is not None
+        reply = canary_answer.answer(
+            entries, self._topics, publisher.epoch, self._canary_ms, signed=signed
+        )
         letters = self._letter_budget.admitted(prefix, reply.letters)
-        return iter(outbox.rows(prefix, [*reply.records, *letters], self._partitions))
+        return iter(outbox.rows(prefix, [*reply.records, *letters], publisher.partitions))
 
     def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
         """Whether a new group without a config is refused, since the batch has too many of them.

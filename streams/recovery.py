@@ -84,18 +84,9 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     """
     prefixes = tuple(prefixes)
     snapshots: list[tuple[str, GroupSnapshot]] = []
-    consumer = Consumer(
-        clients.librdkafka(
-            {
-                "group.id": f"{prefixes[0]}.recovery",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                # A request waits behind a fetch that is under way on the same connection.
-                "fetch.wait.max.ms": 10,
-            }
-        ),
-        logger=KAFKA,
-    )
+    # A request waits behind a fetch that is under way on the same connection.
+    more = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer(clients.reader(f"{prefixes[0]}.recovery", more), logger=KAFKA)
     try:
         for prefix in prefixes:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))

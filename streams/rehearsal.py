@@ -18,6 +18,7 @@ from pyspark.sql.types import Row
 from muster.protocol.codec import Encoded
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import query, recovery, sink, source
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint.files import place
 from muster.streams.job_settings import JobConfig
 from muster.streams.processor import GroupProcessor
@@ -77,12 +78,12 @@ def rehearse(
     own = replace(config, checkpoint=folder)
     recovered = recovery.recover(config.clients, config.prefixes)
     sample = replace(recovered, snapshots=recovered.snapshots[:GROUPS])
+    publisher = Publisher(0, partitions, config.rebuild_ms, assignors=config.assignors)
     processor = Rehearser(
         *(topic_name(TopicKind.CLOCK, config.prefixes[0]), sign),
-        *(dict.fromkeys(config.prefixes, 0), partitions, source.input_topics(config.prefixes)),
-        *(config.rebuild_ms, config.writers),
+        *(dict.fromkeys(config.prefixes, publisher), source.input_topics(config.prefixes)),
+        config.writers,
         signing_keys=config.signing_keys,
-        assignors=config.assignors,
     )
     try:
         for initial in (recovery.initial_state(spark, sample), None):

@@ -233,16 +233,10 @@ class Vigil(Loop):
             return self._turn.newest(prefix)
 
     def _run(self) -> None:
-        settings = self._clients.librdkafka(
-            {
-                "group.id": f"{self._prefixes[0]}.standby",  # required, never used
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 250,
-            }
-        )
-        consumer = Consumer(settings, logger=KAFKA)
+        reader = self._clients.reader(f"{self._prefixes[0]}.standby", {"fetch.wait.max.ms": 250})
+        consumer = Consumer(reader, logger=KAFKA)
         # A question waits behind a fetch that is under way on the same connection.
-        asking = Consumer(settings, logger=KAFKA)
+        asking = Consumer(reader, logger=KAFKA)
         try:
             while not self._closing.is_set():
                 try:

@@ -77,15 +77,14 @@ class Connectors:
         self._topic = topic
         self._post = post
         self._closing = threading.Event()
-        self._settings = clients.librdkafka(
+        self._settings = clients.reader(
+            f"muster-governor-{uuid.uuid4().hex}",
             {
-                "group.id": f"muster-governor-{uuid.uuid4().hex}",
-                "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 50,
                 "isolation.level": "read_committed",
                 "log_level": 0,
-            }
+            },
         )
         self._thread = threading.Thread(target=self._run, name="muster-connectors", daemon=True)
 

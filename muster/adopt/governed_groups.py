@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -13,7 +13,7 @@ from muster.adopt.coordinator_connections import Network
 from muster.adopt.eligibility import is_governed
 from muster.adopt.governor_thread import Runner
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import Options, Round
+from muster.adopt.model import BEAT_MAX_MS, Options
 from muster.adopt.muster_topics import MusterTopics
 from muster.adopt.partitions import Partitions
 from muster.errors import BadInput
@@ -25,6 +25,14 @@ from muster.state.causes import count_of
 log = logging.getLogger("muster.adopt")
 
 CLOSE_S: Final = 10.0
+BEAT_MIN_MS: Final = 200
+BEATS_PER_S: Final = 100
+"""Heartbeats a second of one process for all its groups; more if `BEAT_MAX_MS` requires it."""
+
+
+def beat_ms(groups: int) -> int:
+    """Time between two heartbeats of a group, in ms, in a process that governs `groups` groups."""
+    return min(max(BEAT_MIN_MS, groups * 1_000 // BEATS_PER_S), BEAT_MAX_MS)
 
 
 class SeveralFailed(MusterError):
@@ -46,7 +54,6 @@ class Governors:
         keys: sign the events; None = they are not signed.
         governed: the options of each group.
         config_topic: the config topic of Connect clusters.
-        on_round: called after each rebalance of a group, from its thread.
     """
 
     def __init__(
@@ -57,7 +64,6 @@ class Governors:
         governed: Sequence[Options],
         *,
         config_topic: str = "connect-configs",
-        on_round: Callable[[str, Round], None] = lambda group, done: None,
     ) -> None:
         self._clients = clients
         self._network = Network(clients)
@@ -68,11 +74,9 @@ class Governors:
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="muster-watch")
         self.runners: dict[str, Runner] = {}
         for options in governed:
-            self.runners[options.group] = self._runner(options, config_topic, on_round)
+            self.runners[options.group] = self._runner(options, config_topic)
 
-    def _runner(
-        self, options: Options, config_topic: str, on_round: Callable[[str, Round], None]
-    ) -> Runner:
+    def _runner(self, options: Options, config_topic: str) -> Runner:
         group = options.group
         runner = Runner(
             options,
@@ -82,7 +86,6 @@ class Governors:
                 group, topics, runner.set_units, options.measure
             ),
             look_for_governor=lambda: self._watch(group),
-            on_round=lambda done: on_round(group, done),
         )
         if options.kind is Kind.CONNECT:
             self._connectors[group] = Connectors(self._clients, config_topic, runner.set_units)

@@ -85,6 +85,7 @@ class Governor:
     Attributes:
         state: see the module.
         failure: why it ended by itself; None = it runs, was stopped, or was removed by an operator.
+        round: the newest rebalance that it has answered; None = none yet.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Governor:
     ) -> None:
         self.failure: MusterError | None = None
         self.state = State.NEW
+        self.round: Round | None = None
         self._options = options
         self._connection = connection
         self._topics = topics
@@ -537,7 +539,7 @@ class Governor:
         self._on_decision(now)
 
     def _note_round(self, now: int) -> None:
-        round_done = Round(
+        done = self.round = Round(
             generation=self._generation,
             protocol=self._protocol,
             members=len(self._members),
@@ -548,16 +550,15 @@ class Governor:
         )
         log.info(
             "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
-            round_done.generation,
-            round_done.protocol,
-            count_of(round_done.members, "member"),
-            count_of(round_done.starts, "task"),
-            round_done.stops,
-            round_done.decided_ms,
+            done.generation,
+            done.protocol,
+            count_of(done.members, "member"),
+            count_of(done.starts, "task"),
+            done.stops,
+            done.decided_ms,
             self._why(),
             extra={"group": self._options.group},
         )
-        self._callbacks.on_round(round_done)
 
     def _why(self) -> str:
         if self._missing:

@@ -15,7 +15,6 @@ from muster.adopt.model import (
     GovernorInput,
     GovernorPresence,
     Options,
-    Round,
     State,
     Stop,
 )
@@ -50,7 +49,6 @@ class Runner:
         watch_partitions: called with the topics that members read; it answers with `set_units`.
         look_for_governor: called to learn whether another governor is in the group; it answers
             with `set_presence`.
-        on_round: called after each rebalance.
     """
 
     def __init__(
@@ -60,13 +58,8 @@ class Runner:
         topics: MusterTopics,
         watch_partitions: Callable[[Sequence[str]], None],
         look_for_governor: Callable[[], None],
-        on_round: Callable[[Round], None],
     ) -> None:
-        self.watch_partitions, self.look_for_governor, self.on_round = (
-            watch_partitions,
-            look_for_governor,
-            on_round,
-        )
+        self.watch_partitions, self.look_for_governor = watch_partitions, look_for_governor
         self._connection, self._group = connection, options.group
         self._is_known = options.is_known
         self._defect: Failed | None = None

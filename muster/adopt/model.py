@@ -24,15 +24,7 @@ Message: TypeAlias = Any
 
 SESSION_MS: Final = 6_000
 ANSWER_MS: Final = 1_000
-BEAT_MIN_MS: Final = 200
 BEAT_MAX_MS: Final = 1_000
-BEATS_PER_S: Final = 100
-"""Heartbeats a second of one process for all its groups; more if `BEAT_MAX_MS` requires it."""
-
-
-def beat_ms(groups: int) -> int:
-    """Time between two heartbeats of a group, in ms, in a process that governs `groups` groups."""
-    return min(max(BEAT_MIN_MS, groups * 1_000 // BEATS_PER_S), BEAT_MAX_MS)
 
 
 class State(Enum):
@@ -196,9 +188,6 @@ class GovernorCallbacks(Protocol):
 
     def look_for_governor(self) -> None:
         """Report as `GovernorPresence` whether another governor is in the group."""
-
-    def on_round(self, done: Round) -> None:
-        """Take a rebalance that the governor has answered."""
 
 
 @dataclass(slots=True)

@@ -82,14 +82,13 @@ class MusterTopics:
         self._producer = LastingProducer(
             writing, log, lambda error: log.warning("kafka, starting over: %s", error)
         )
-        self._reader_settings = clients.librdkafka(
+        self._reader_settings = clients.reader(
+            f"{prefix}.governor",
             {
-                "group.id": f"{prefix}.governor",
                 "client.id": "muster-governor",
-                "enable.auto.commit": False,
                 "fetch.wait.max.ms": 100,
                 "isolation.level": "read_committed",
-            }
+            },
         )
         self._threads = [
             threading.Thread(target=self._read, name="muster-governor-reader", daemon=True),

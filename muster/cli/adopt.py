@@ -13,10 +13,10 @@ import logging
 from collections.abc import Sequence
 
 from muster.adopt import eligibility, join_metadata, rights
-from muster.adopt.governed_groups import Governors
+from muster.adopt.governed_groups import Governors, beat_ms
 from muster.adopt.hand_back import release
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat, beat_ms
+from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from muster.demo import task_runs
 from muster.demo.story import Story
 from muster.demo.task_runs import Gap
@@ -69,6 +71,9 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         logged: the workers' log lines.
     """
     waits = story.waits_ms(since_ms)
+    # Of these figures each is one of the waits.
+    ranks = np.percentile(waits, [50, 99], method="inverted_cdf").tolist() if waits else [None] * 2
+    p50_ms, p99_ms = ranks
     owned = task_runs.tenures(logged)
     between = task_runs.gaps(owned)
     actives = [
@@ -79,8 +84,8 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         moves=sum(m.from_member is not None for m in actives),
         placements=sum(m.from_member is None for m in actives),
         events=len(waits),
-        p50_ms=task_runs.nearest_rank(waits, 50),
-        p99_ms=task_runs.nearest_rank(waits, 99),
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
         planned=next((gap for gap in between if not gap.died), None),
         crash=next((gap for gap in between if gap.died), None),
         twice=len(task_runs.overlaps(owned)),

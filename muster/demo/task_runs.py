@@ -111,12 +111,3 @@ def overlaps(history: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
         if ends_later:
             longest[tenure.task] = tenure
     return wrong
-
-
-def nearest_rank(values: Iterable[float], percent: float) -> float | None:
-    """A percentile by nearest rank, which is one of the values; None without values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    rank = max(-(-len(ordered) * percent // 100), 1)
-    return ordered[int(rank) - 1]

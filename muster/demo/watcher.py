@@ -9,6 +9,8 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from muster.demo.story import Generation, Story, Turned
+from muster.kafka.cluster import QUIET
+from muster.kafka.reader import row_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
@@ -40,16 +42,8 @@ class Watcher(Loop):
         self._on_news = on_news
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"muster.demo-{uuid.uuid4().hex}",
-                    "enable.auto.commit": False,
-                    "fetch.wait.max.ms": 20,
-                    "log_level": 0,
-                }
-            )
-        )
+        more = {"fetch.wait.max.ms": 20, **QUIET}
+        consumer = Consumer(self._clients.reader(f"muster.demo-{uuid.uuid4().hex}", more))
         try:
             topics = consumer.list_topics(timeout=TIMEOUT_S).topics
             names = [topic_name(kind, self.story.prefix) for kind in KINDS]
@@ -58,15 +52,12 @@ class Watcher(Loop):
                 message = consumer.poll(POLL_S)
                 if message is None or message.error() is not None:
                     continue
-                topic, partition, offset = message.topic(), message.partition(), message.offset()
-                assert topic is not None
-                assert partition is not None
-                assert offset is not None
-                kind = kind_of(topic, self.story.prefix)
+                row = row_of(message)
+                kind = kind_of(row.topic, self.story.prefix)
                 assert kind is not None
-                origin = Origin(topic, partition, offset, message.timestamp()[1])
+                origin = Origin(row.topic, row.partition, row.offset, row.at_ms)
                 with self.lock:
-                    news = self.story.read(kind, message.key(), message.value(), origin)
+                    news = self.story.read(kind, row.key, row.value, origin)
                     for each in news:
                         self._on_news(each)
         finally:

@@ -391,7 +391,7 @@ def _classic(row: Message) -> Description:
     for each in row.members:
         metadata = bytes(each.member_metadata or b"")
         assignment = bytes(each.member_assignment or b"")
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"metadata": metadata, "assignment": assignment}
         if metadata:
             subscribed = subscription(metadata)
             more |= {
@@ -404,8 +404,8 @@ def _classic(row: Message) -> Description:
         if assignment:
             rows = ConsumerProtocolAssignment.decode(assignment).assigned_partitions
             more["assigned"] = _partitions((p.topic, p.partitions) for p in rows)
-        members.append(_member(each, each.group_instance_id, metadata, assignment, more))
-    return _description(row, Kind.CLASSIC, members)
+        members.append(_member(each, each.group_instance_id, more))
+    return _description(row, Kind.CLASSIC, members, row.protocol_data or "")
 
 
 def _connect(row: Message) -> Description:
@@ -415,7 +415,7 @@ def _connect(row: Message) -> Description:
     for each in row.members:
         metadata = bytes(each.member_metadata or b"")
         assignment = bytes(each.member_assignment or b"")
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"metadata": metadata, "assignment": assignment}
         if metadata:
             worker = ConnectWorkerMetadata.decode(metadata)
             running = None
@@ -433,36 +433,36 @@ def _connect(row: Message) -> Description:
                 leader_url=answer.leader_url if answer else None,
                 delay_ms=answer.delay_ms if answer and answer.version else 0,
             )
-        members.append(_member(each, each.group_instance_id, metadata, assignment, more))
-    return _description(row, Kind.CONNECT, members)
+        members.append(_member(each, each.group_instance_id, more))
+    return _description(row, Kind.CONNECT, members, row.protocol_data or "")
 
 
-def _member(
-    each: Message,
-    instance_id: str | None,
-    metadata: bytes,
-    assignment: bytes,
-    more: Mapping[str, Any],
-) -> Member:
+def _member(each: Message, instance_id: str | None, more: Mapping[str, Any]) -> Member:
     return Member(
         id=each.member_id,
         instance_id=instance_id,
         client_id=each.client_id,
         host=each.client_host.lstrip("/"),
-        metadata=metadata,
-        assignment=assignment,
         **more,
     )
 
 
-def _description(row: Message, kind: Kind, members: list[Member]) -> Description:
+def _description(
+    row: Message,
+    kind: Kind,
+    members: list[Member],
+    assignor: str,
+    epoch: int | None = None,
+    subtopologies: tuple[StreamsUnit, ...] = (),
+) -> Description:
     return Description(
         group=row.group_id,
         kind=kind,
         state=row.group_state,
-        assignor=row.protocol_data or "",
-        epoch=None,
+        assignor=assignor,
+        epoch=epoch,
         members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
+        subtopologies=subtopologies,
     )
 
 
@@ -472,7 +472,7 @@ def _consumer(row: Message) -> Description:
 
     members = [
         _member(
-            *(each, each.instance_id, b"", b""),
+            *(each, each.instance_id),
             {
                 "rack": each.rack_id,
                 "topics": tuple(sorted(each.subscribed_topic_names)) or None,
@@ -483,14 +483,7 @@ def _consumer(row: Message) -> Description:
         )
         for each in row.members
     ]
-    return Description(
-        group=row.group_id,
-        kind=Kind.CONSUMER,
-        state=row.group_state,
-        assignor=row.assignor_name,
-        epoch=row.group_epoch,
-        members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
-    )
+    return _description(row, Kind.CONSUMER, members, row.assignor_name, row.group_epoch)
 
 
 def _streams(row: Message) -> Description:
@@ -512,7 +505,7 @@ def _streams(row: Message) -> Description:
 
     members = [
         _member(
-            *(each, each.instance_id, b"", b""),
+            *(each, each.instance_id),
             {
                 "rack": each.rack_id,
                 "streams": StreamsClient(
@@ -528,15 +521,7 @@ def _streams(row: Message) -> Description:
         )
         for each in row.members
     ]
-    return Description(
-        group=row.group_id,
-        kind=Kind.STREAMS,
-        state=row.group_state,
-        assignor="",
-        epoch=row.group_epoch,
-        members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
-        subtopologies=units,
-    )
+    return _description(row, Kind.STREAMS, members, "", row.group_epoch, units)
 
 
 _READ = {

@@ -18,42 +18,30 @@ _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
 
 
 class RecentlyLogged:
-    """Remembers which lines were logged recently, by a key that identifies a line.
+    """Remembers for `PAUSE_S` which lines were logged, by a key that identifies a line.
 
     Args:
-        pause_s: how long a key stays known.
         clock_s: seconds on a monotonic clock.
     """
 
-    def __init__(
-        self, pause_s: float = PAUSE_S, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._pause_s = pause_s
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._logged_s: dict[str, float] = {}
 
     def is_news(self, key: str) -> bool:
         """Whether the key was not logged within the pause. If so, it counts as logged now."""
         now_s = self._clock_s()
-        pause_s = self._pause_s
-        recent = {known: at_s for known, at_s in self._logged_s.items() if now_s < at_s + pause_s}
+        recent = {known: at_s for known, at_s in self._logged_s.items() if now_s < at_s + PAUSE_S}
         self._logged_s = {key: now_s, **recent}
         return key not in recent
 
 
 class RepeatFilter(logging.Filter):
-    """Drops a line of Kafka's client that was logged within the pause; all other lines pass.
+    """Drops a line that any of Kafka's clients has logged within `PAUSE_S`; other lines pass."""
 
-    Args:
-        pause_s: the pause, counted over all clients that use this filter.
-        clock_s: seconds on a monotonic clock.
-    """
-
-    def __init__(
-        self, pause_s: float = PAUSE_S, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._logged = RecentlyLogged(pause_s, clock_s)
+        self._logged = RecentlyLogged(clock_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line passes."""

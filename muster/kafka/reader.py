@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from muster.protocol.signing import HEADER
 
 T = TypeVar("T")
 POLL_S = 0.5
+ASSIGN_S = 5
 DIGITS_MAX = 20
 
 
@@ -100,19 +101,33 @@ def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Co
         prefix: topic prefix; the ACLs of readers allow consumer groups that begin with it.
         fetch_wait_ms: how long a broker may wait for new records before it answers.
     """
-    return Consumer(
-        settings.librdkafka(
-            {
-                "group.id": f"{prefix}.cli-{uuid.uuid4().hex}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": fetch_wait_ms,
-                "isolation.level": "read_committed",
-                **QUIET,
-            }
-        )
-    )
+    more: dict[str, str | int | float | bool] = {
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": fetch_wait_ms,
+        "isolation.level": "read_committed",
+        **QUIET,
+    }
+    return Consumer(settings.reader(f"{prefix}.cli-{uuid.uuid4().hex}", more))
+
+
+def assign_all(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Have a consumer read these topics from their beginning, those that exist.
+
+    Returns:
+        Topic and partition → the first offset and the end offset now.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    existing = consumer.list_topics(timeout=ASSIGN_S).topics
+    places = [(t, p) for t in sorted({*topics} & existing.keys()) for p in existing[t].partitions]
+    offsets = {
+        place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASSIGN_S)
+        for place in places
+    }
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+    return offsets
 
 
 def until_end(

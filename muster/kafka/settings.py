@@ -120,6 +120,17 @@ class ClientSettings:
         chosen = {**PRODUCER, **self.librdkafka(more)}
         return {**chosen, "partitioner": PRODUCER["partitioner"]}
 
+    def reader(
+        self, group: str, more: Mapping[str, RdKafkaValue] | None = None
+    ) -> dict[str, RdKafkaValue]:
+        """Settings for a confluent-kafka Consumer that is assigned partitions and commits nothing.
+
+        Args:
+            group: librdkafka demands a group id; such a consumer never uses it.
+            more: overrides the user's values.
+        """
+        return self.librdkafka({"group.id": group, "enable.auto.commit": False, **(more or {})})
+
     def java(self) -> dict[str, str]:
         """Settings for the Java client.
 

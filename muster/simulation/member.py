@@ -19,10 +19,9 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.simulation.disk import Disk
+from muster.worker.session_steps import GATHER_MS
 
 RETRY_MS = 1_000
-GATHER_MS = 50
-"""Tasks that stop within this time of each other are reported together."""
 READY, LAG = "ready", "lag"
 TELLS = (READY, LAG)
 """How a member reports that a copy has caught up: as ready, or by its lag."""

@@ -194,10 +194,7 @@ def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) 
     Raises:
         KafkaUnreachable: the claims could not be read in time.
     """
-    consumer = Consumer(
-        clients.librdkafka({"group.id": f"{prefix}.job", "enable.auto.commit": False}),
-        logger=KAFKA,
-    )
+    consumer = Consumer(clients.reader(f"{prefix}.job"), logger=KAFKA)
     place = TopicPartition(topic_name(TopicKind.COORDINATOR, prefix), 0)
     read: dict[int, CoordinatorClaim] = {}
     try:

@@ -140,16 +140,10 @@ class Observer(Loop):
     # ---- the thread
 
     def _run(self) -> None:
-        consumer = Consumer(
-            self._clients.librdkafka(
-                {
-                    "group.id": f"{self._prefixes[0]}.observer",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                }
-            ),
-            logger=KAFKA,
+        reader = self._clients.reader(
+            f"{self._prefixes[0]}.observer", {"enable.partition.eof": True}
         )
+        consumer = Consumer(reader, logger=KAFKA)
         try:
             consumer.assign([self._start(*place) for place in self._places if _is_read(place[0])])
             look_s = time.monotonic()

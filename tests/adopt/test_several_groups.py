@@ -158,7 +158,7 @@ def test_all_are_handed_back(lives, capsys):
 def test_inputs_after_the_end_are_dropped():
     """The topics' reader posts on for months; no thread reads that queue any more."""
     [given] = options({"batch": Life()})
-    runner = Runner(given, Absent(), Absent(), *[lambda *given: None] * 3)
+    runner = Runner(given, Absent(), Absent(), *[lambda *given: None] * 2)
     runner.start()
     assert runner.join(10)
     assert isinstance(runner.failure, Failed), "its connection is none"

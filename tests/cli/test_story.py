@@ -146,17 +146,6 @@ def test_lines_cut_off_by_a_kill_are_none(tmp_path: Path) -> None:
     assert list(task_runs.lines(tmp_path)) == LOG[:1]
 
 
-@pytest.mark.parametrize(
-    ("values", "percent", "expected"),
-    [([], 50, None), ([3], 99, 3), ([1, 2, 3, 4], 50, 2), ([4, 3, 2, 1], 99, 4), ([1, 2], 0, 1)],
-)
-def test_percentiles_are_values_that_occurred(
-    values: list[float], percent: float, expected: float | None
-) -> None:
-    """A percentile is the value of the nearest rank, in any order of the input."""
-    assert task_runs.nearest_rank(values, percent) == expected
-
-
 def test_the_figures_of_a_story() -> None:
     """Records give generations, moves and waits; workers' logs give gaps and overlaps."""
     story = example_story()

@@ -53,7 +53,6 @@ def rows() -> list[Row]:
 
 
 ROWS = rows()
-Ask = Callable[[str], str]
 
 
 @pytest.fixture

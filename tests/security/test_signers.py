@@ -16,7 +16,8 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.signing import HEADER, Caller, Verifier
 from muster.signing import keyring, rotation
 from muster.signing.keyring import KeyFile
-from muster.streams.clock import Clock, Sleeper
+from muster.streams.clock import Clock
+from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.job_settings import job_config
 from muster.worker.kafka_link import Link
 from muster.worker.messages import Failed, Input, Send

@@ -24,7 +24,6 @@ from muster.state.ownership import Copies, Lags, Orphan
 UNITS = Subtopology("0", 4, stateful=True)
 PAIR = np.array([1], dtype=np.int64)  # task 0 on the member in slot 1
 ZERO = np.array([0], dtype=np.int64)
-MOVE = Move(task="0_0", role=Role.ACTIVE, from_member=None, to_member="W1", reason="it is new")
 NOT_SEEN = {"owned.duplicate", "owned.orphans", "found"}
 """A change that this record does not show: a member is asked to give the first two up, and what was
 found is written with its source."""

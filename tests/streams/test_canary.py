@@ -15,6 +15,7 @@ from muster.protocol.records import Record, Rejected, WakeUp
 from muster.protocol.signing import HEADER as SIGNATURE
 from muster.streams import processor
 from muster.streams.batch import canary_answer
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.canary import GROUP, Canary
 from muster.streams.clock import Clock
 from muster.streams.job_settings import job_config
@@ -35,8 +36,8 @@ def packed(event: Event, at_ms: int, offset: int = 0, signature: bytes | None = 
 
 def answered(*entries: bytes, interval_ms: int = INTERVAL_MS) -> list[Record]:
     """What the operator publishes; it does not use the store."""
-    epochs = dict.fromkeys(PREFIXES, EPOCH)
-    operator = GroupProcessor(epochs, PARTITIONS, INPUT, 1, canary_ms=interval_ms)
+    publishers = dict.fromkeys(PREFIXES, Publisher(EPOCH, PARTITIONS, 1))
+    operator = GroupProcessor(publishers, INPUT, canary_ms=interval_ms)
     operator._letter_budget = processor.LetterBudget()
     rows = [(LANE, entry) for entry in entries]
     return [record_of(row) for row in operator.handleInputRows((LANE,), iter(rows), None)]  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.operator_envelope import Operator
 from muster.streams.processor import GroupProcessor
 
@@ -28,7 +29,8 @@ print([name for name in sys.modules if name.startswith(("muster.streams.proc", "
 
 def test_it_is_asked_for_its_values_without_the_processor() -> None:
     """A new process learns both values and loads no code that processes rows."""
-    processor = GroupProcessor({"muster": 1}, {"muster.groups": 1}, ("muster.membership",), 1)
+    publisher = Publisher(1, {"muster.groups": 1}, 1)
+    processor = GroupProcessor({"muster": publisher}, ("muster.membership",))
     asked = subprocess.run(
         [sys.executable, "-c", ASKED],
         input=pickle.dumps(Operator(processor)),

@@ -20,6 +20,7 @@ from muster.protocol.records import Rejected
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.schemas import read_schemas
 from muster.streams import processor
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.job_settings import job_config
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
@@ -54,7 +55,8 @@ def members(conf: str, value: bytes) -> list[str] | str:
     """The group's members after a batch of this one value, or why the value was rejected."""
     processor._cache.clear()
     writers = job_config(checkpoint="/c", conf=[conf] if conf else []).writers
-    operator = GroupProcessor({"muster": 1}, PARTITIONS, INPUT, 600_000, writers)
+    publisher = Publisher(1, PARTITIONS, 600_000)
+    operator = GroupProcessor({"muster": publisher}, INPUT, writers)
     entry = pack(Origin("muster.membership", 0, 0, 1_000), value, INPUT)
     rows = TwsTester(operator).test(LANE, [Row(lane=LANE, entry=entry)])
     records = [decode_record(TopicKind(r.topic.rpartition(".")[2]), r.key, r.value) for r in rows]

@@ -18,10 +18,11 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.session_clock import step_of
-from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
+from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.metrics import Metrics
+from muster.streams.tick_schedule import BURST, SPACING_MS, Schedule
 
 EAGER, CALM = Sleeper("muster", GroupId("eager")), Sleeper("muster", GroupId("calm"))
 ESCAPE = "\x1b]0;owned\x07"

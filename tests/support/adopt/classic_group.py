@@ -79,7 +79,6 @@ class Group:
     leader: str = ""
     protocol: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    rebalances: int = 0
     away: bool = False
     rebalance_until_ms: int = 0
     _ids: int = 0
@@ -253,7 +252,6 @@ class Group:
 
     def _prepare(self) -> None:
         self.state = "Preparing"
-        self.rebalances += 1
         self.rebalance_until_ms = self.time.now_ms + REBALANCE_MS
         for member in self.members.values():
             if member.syncs is not None:
@@ -333,7 +331,7 @@ class Follower:
         self._instance = name if static else None
         self._cooperates = protocols == ("cooperative-sticky",)
         self._beat_ms, self._world = beat_ms, world if world is not None else []
-        self._id, self._generation, self._leads, self._joining = "", -1, False, False
+        self._id, self._generation, self._joining = "", -1, False
         self._world.append(self)
         self._join()
         self._later(beat_ms, self._beat)

@@ -135,7 +135,13 @@ class GovernorProcess:
         if self.frozen:
             self._kept.append(governor_input)
         elif self.alive and self.governor.state is not State.ENDED:
-            self.governor.take(governor_input)
+            self._give(governor_input)
+
+    def _give(self, governor_input: GovernorInput | None) -> None:
+        self.governor.take(governor_input)
+        newest = self.governor.round
+        if newest is not None and newest not in self.rounds[-1:]:
+            self.rounds.append(newest)
 
     def thaw(self) -> None:
         """Run again: what happened meanwhile happens now."""
@@ -149,7 +155,7 @@ class GovernorProcess:
         self._world.time.after(STEP_MS, self._tick)
         due = self.governor.due_ms()
         if not self.frozen and due is not None and due <= self._world.time.now_ms:
-            self.governor.take(None)
+            self._give(None)
 
     # The ports of the governor.
 
@@ -198,10 +204,6 @@ class GovernorProcess:
         """Look for other governors."""
         there = (m.instance_id for m in self._world.group.members.values())
         self.post(GovernorPresence(any(is_governor(each) and each != self.name for each in there)))
-
-    def on_round(self, done: Round) -> None:
-        """Keep it."""
-        self.rounds.append(done)
 
 
 class GovernedWorld:

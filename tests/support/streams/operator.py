@@ -20,6 +20,7 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import processor
 from muster.streams.batch import letter_limits
+from muster.streams.batch.group_batch import Publisher
 from muster.streams.batch.outbox import TOPIC_OF
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
@@ -44,18 +45,18 @@ class Operator:
         assignor_ms_max: int = 10_000,
         signing_keys: str | None = None,
     ) -> None:
-        epochs = dict.fromkeys(PREFIXES, epoch)
         rows = [
             (lane, Row(lane=lane, snapshot=snapshot, quarantined=quarantined))
             for lane, snapshot in initial
         ]
-        self.processor = GroupProcessor(
-            *(epochs, PARTITIONS, INPUT, REBUILD_MS),
-            unverified_until_ms={"muster": unverified_until_ms},
-            assignors=ALLOWED,
-            assignor_ms_max=assignor_ms_max,
-            signing_keys=signing_keys,
+        other = Publisher(
+            epoch, PARTITIONS, REBUILD_MS, assignors=ALLOWED, assignor_ms_max=assignor_ms_max
         )
+        publishers = {
+            "muster": other._replace(unverified_until_ms=unverified_until_ms),
+            "other": other,
+        }
+        self.processor = GroupProcessor(publishers, INPUT, signing_keys=signing_keys)
         self.tester = TwsTester(
             self.processor,
             **({"initialStateRow": rows} if rows else {}),
