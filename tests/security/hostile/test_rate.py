@@ -15,6 +15,7 @@ does. ``MUSTER_HOSTILE_READER=1`` adds a plain reader of the input topics, and a
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -190,10 +191,9 @@ class Attack(threading.Thread):
                 self._producer.produce(self._topics.name(kind), value, key)
             except BufferError:
                 self._producer.poll(1)
+            rate = math.inf if AT_ONCE else RATE
+            due_s = began_s + min(max(self.written / rate, self.bytes / BYTES), SECONDS)
             self._producer.poll(0)
-            if AT_ONCE:
-                continue
-            due_s = began_s + min(max(self.written / RATE, self.bytes / BYTES), SECONDS)
             # In steps: a wait for each record would be a loop without a rest, and take a core that
             # the job needs. A client elsewhere takes none.
             if (left_s := due_s - time.monotonic()) > STEP_S:
