@@ -302,6 +302,9 @@ func (w *Worker) stopped(held Held, running *Running) {
 	if w.held[held] != running {
 		return // lost meanwhile
 	}
+	if w.fenced() { // the work has noticed it first
+		return
+	}
 	if !running.stopping {
 		w.lose(held.Task.String() + " ended by itself")
 		return

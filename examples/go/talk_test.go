@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"log"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -154,4 +156,18 @@ func sets(w *Worker) map[string][]string {
 		slices.Sort(tasks)
 	}
 	return sets
+}
+
+// TestLeaseEnds: work that notices the end of the lease first has not ended by itself.
+func TestLeaseEnds(t *testing.T) {
+	var said bytes.Buffer
+	log.SetOutput(&said)
+	defer log.SetOutput(os.Stderr)
+	w := &Worker{member: "W1", inbox: make(chan func(), 1000), held: map[Held]*Running{}, send: func([]byte, bool) {}}
+	w.begin()
+	w.hear(&Assignment{Incarnation: w.session, SessionTimeoutMs: 500, wanted: map[Task]int{{"0_", 0}: active}})
+	(<-w.inbox)()
+	if !strings.Contains(said.String(), "the lease ran out") {
+		t.Error(said.String())
+	}
 }

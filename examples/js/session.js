@@ -207,7 +207,8 @@ export class Worker {
       if (!ending.signal.aborted || error?.name !== "AbortError") console.error(`${nameOf(task)} failed:`, error);
     }).finally(() => {
       this.say("stop", held, given);
-      if (this.held.get(key) === held && !ending.signal.aborted) this.lose(`${nameOf(task)} ended by itself`);
+      if (this.held.get(key) !== held || ending.signal.aborted || this.fenced()) return; // work may notice that first
+      this.lose(`${nameOf(task)} ended by itself`);
     });
   }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from muster.demo.cluster import LocalCluster
+from muster.demo.cluster import JOB, LocalCluster
 from muster.documents.units import parse_tasks
 from muster.kafka.writer import append
 from muster.protocol.events import Drain, GroupConfig
@@ -76,8 +76,17 @@ class Cluster:
             if (ended := self._local.ended()) is not None:
                 raise EnvironmentFailed(ended)
             if time.monotonic() > until:
-                raise EnvironmentFailed(f"not true after {timeout_s:g} s: {what}")
+                log = self._local.tail(JOB)
+                raise EnvironmentFailed(
+                    f"not true after {timeout_s:g} s: {_place(what)}\n{JOB}'s log ends with\n{log}"
+                )
             time.sleep(LOOK_S)
+
+
+def _place(what: Callable[[], object]) -> str:
+    """File and line of a function: most are lambdas, which have no name."""
+    code = getattr(what, "__code__", None)
+    return repr(what) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 @contextmanager

@@ -15,15 +15,13 @@ from muster.errors import BadInput
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import MemberId, Task, parse_task
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Unit
+from muster.protocol.tasks import TaskTable, Unit
 from muster.simulation.jobs import Job
-from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
 from muster.simulation.process import GROUP
 from muster.state.errors import InvariantViolation
 from muster.testing.fault_scripts import Fault
-from muster.testing.history import History
+from muster.testing.kafka_with_history import KafkaWithHistory
 from muster.testing.settled import unsettled
-from muster.testing.simulated_link import SimulatedLink
 from muster.testing.simulated_machine import (
     VirtualMachine,
     current_machine,
@@ -47,24 +45,6 @@ EXPIRED_S: Final = 5.0
 LOOK_MS: Final = 100.0
 NOWHERE: Final = "simulated:9092"
 FOREVER: Final = float("inf")
-
-
-class _Kafka(SimulatedKafka):
-    """Kafka and the coordinators; their trace goes into the environment's story."""
-
-    def __init__(self, seed: int, job: type[Job]) -> None:
-        super().__init__(seed, traced=True, job=job)
-        self.links: list[SimulatedLink] = []
-        self._newest_line = ""
-        self.history = History(BEGINNING_MS)
-
-    def clients(self) -> Iterable[SimulatedLink]:
-        return self.links
-
-    def trace_line(self, text: str) -> None:
-        if text != self._newest_line:  # a coordinator may publish a generation in several batches
-            self._newest_line = text
-            self.history.add_line(self.now, text)
 
 
 class Environment:
@@ -109,13 +89,14 @@ class Environment:
         self._assignor, lookup = _lookup(assignor)
         self._config = dict(config or {})
         self._units = _units(tasks)
+        self._tables = [TaskTable(self._units)]  # of every configuration so far
         self._seed = seed
         self.workers: dict[str, SimulatedWorker] = {}
         self._recipes: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, int] = {}
         self._processes: list[SimulatedWorker] = []  # also those that are not the newest
         job = type("EnvironmentJob", (Job,), {"assignors": staticmethod(lookup)})
-        self._kafka = _Kafka(seed, job)
+        self._kafka = KafkaWithHistory(seed, job)
         self._history = self._kafka.history
         self._threads = Threads(self._kafka, seed)
         self._is_open = True
@@ -256,6 +237,7 @@ class Environment:
         parse_settings(changed, self._assignor)  # raises before anything is changed
         self._log("* the group is configured")
         self._units, self._config = units, changed
+        self._tables.append(TaskTable(units))
         self._write_config()
 
     def play(self, script: Iterable[Fault]) -> None:
@@ -342,8 +324,15 @@ class Environment:
         return self._history.story(10**9)
 
     def owner(self, task: Task | str) -> str | None:
-        """The worker that runs a task now, as its callbacks show; None = none does."""
-        worker = self._runner(parse_task(task) if isinstance(task, str) else task)
+        """The worker that runs a task now, as its callbacks show; None = none does.
+
+        Raises:
+            EnvironmentFailed: the group has had no such task.
+        """
+        parsed = parse_task(task) if isinstance(task, str) else task
+        if all(table.find(parsed) is None for table in self._tables):
+            raise self._history.failed(f"the group never had a task {str(parsed)!r}")
+        worker = self._runner(parsed)
         return None if worker is None else worker.member_id
 
     def owners(self) -> dict[str, str | None]:
@@ -509,6 +498,8 @@ class Environment:
         return job is None or MemberId(name) in job.group.roster.by_id
 
     def _unsettled(self, *, in_words: bool = False) -> str | None:
+        if self._kafka.has_unread_orders:
+            return "no coordinator has read what the operator wrote"
         workers, now = self.workers.values(), self._kafka.now
         return unsettled(self._kafka.jobs, workers, now, in_words=in_words)
 

@@ -40,6 +40,8 @@ def unsettled(
         if member.id not in running:
             return f"the group still waits for {member.id}, whose process does not answer"
     for name, worker in running.items():
+        if worker.is_to_leave:
+            return f"{name} has not left yet"
         slot = group.roster.by_id.get(MemberId(name))
         if slot is None:
             return f"{name} is not a member ({worker.state})"

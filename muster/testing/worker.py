@@ -41,6 +41,7 @@ class SimulatedWorker(Worker):
         machine: where it runs.
         link: its connection.
         is_alive: whether its process runs; false after a kill.
+        is_to_leave: whether it was asked to leave.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SimulatedWorker(Worker):
         self._machine = self.machine = machine
         self.process = Process(machine.name)
         self.is_alive = True
+        self.is_to_leave = False
         self._kafka = kafka
         self._history = history
         self._changelogs = changelogs
@@ -108,6 +110,7 @@ class SimulatedWorker(Worker):
 
     def ask_to_leave(self) -> None:
         """Leave in order, without waiting for it."""
+        self.is_to_leave = True
         self._inbox.put(LeaveAsked(temporary=False))
 
     async def __aenter__(self) -> Worker:

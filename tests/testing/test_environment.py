@@ -205,13 +205,27 @@ def test_a_drained_worker_is_emptied(muster_environment: Make) -> None:
     env.worker("W2")
     env.settle()
     env.drain("W1")
-    env.advance(1)
     env.settle()
     assert set(env.owners().values()) == {"W2"}
     env.drain("W1", on=False)
-    env.advance(1)
     env.settle()
     assert "W1" in env.owners().values()
+    env.ask_to_leave("W1")
+    env.settle()
+    assert set(env.owners().values()) == {"W2"}
+
+
+def test_an_order_that_no_coordinator_reads(muster_environment: Make) -> None:
+    """The group has not settled before the coordinator has read what an operator wrote."""
+    env = muster_environment({"orders": 2})
+    env.worker("W1")
+    env.settle()
+    env.coordinator_away(60)
+    env.configure(tasks={"orders": 3})
+    with pytest.raises(EnvironmentFailed, match="no coordinator has read what the operator wrote"):
+        env.settle(within=30)
+    env.settle()
+    assert len(env.owners()) == 3
 
 
 def test_a_copy_takes_over_when_it_is_ready(muster_environment: Make) -> None:
@@ -455,6 +469,8 @@ def test_questions_about_what_is_not_there(muster_environment: Make) -> None:
     for ask in (env.drain, env.start, lambda name: env.play([Fault("freeze", name, 1)])):
         with pytest.raises(EnvironmentFailed, match="no worker 'W9' yet; there are: W1"):
             ask("W9")
+    with pytest.raises(EnvironmentFailed, match="the group never had a task 'order_0'"):
+        env.owner("order_0")
     with pytest.raises(BadInput, match="worker 'W2': member_id: expected nothing"):
         env.worker("W2", member_id="W3")
     env.close()
@@ -471,9 +487,10 @@ def test_a_configuration_that_is_refused_changes_nothing(muster_environment: Mak
     with pytest.raises(ConfigError, match="sesion"):
         env.configure(tasks={"orders": 9}, config={"sesion.timeout.ms": 6_000})
     env.assert_never_two_owners()
-    env.configure(config={"session.timeout.ms": 6_000})
+    env.configure(tasks={"orders": 3}, config={"session.timeout.ms": 6_000})
     env.settle()
-    assert len(env.owners()) == 4
+    assert len(env.owners()) == 3
+    assert env.owner("orders_3") is None  # it was one
 
 
 @pytest.mark.parametrize("tasks", ["orders", ["orders:4"]])

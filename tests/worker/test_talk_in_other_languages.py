@@ -19,12 +19,12 @@ COMMANDS = {
     "js": ["node", "talk.js", str(ROOT / "protocol" / "vectors")],
 }
 
-REJECTS = """
+ENDS = """
 import { bootMs } from "./clock.js";
 import { Worker } from "./session.js";
 
 const sent = [];
-const worker = new Worker("W1", async () => { throw new Error("no such table"); });
+const worker = new Worker("W1", WORK);
 worker.send = (schema) => {
   sent.push(schema);
   if (schema === "Join" && sent.length > 1) console.log(`sent ${sent.join(" ")}`);
@@ -34,10 +34,12 @@ worker.joinsMs = [[bootMs(), bootMs()]];
 worker.hear({
   incarnation: worker.session, coordinator_epoch: 1, generation: 1, epoch: 1, revision: 1,
   active: [{ label: "0_", number: 0 }], standby: [], learner: [], report: false, fault: "",
-  session_timeout_ms: 45_000, heartbeat_interval_ms: 3_000, message: "",
+  session_timeout_ms: SESSION_MS, heartbeat_interval_ms: 3_000, message: "",
 });
 """
-"""A worker whose work rejects; it prints what it has sent when it joins again."""
+"""A worker whose work ends by itself; it prints what it has sent when it joins again."""
+REJECTS = 'async () => { throw new Error("no such table"); }'
+NOTICES = "async (task, role, given, signal, mayRun) => { while (mayRun()); }"
 
 
 @pytest.mark.parametrize("language", COMMANDS)
@@ -53,12 +55,13 @@ def test_talks(language: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_work_that_rejects_on_node() -> None:
-    """The error is logged; the task has stopped, so everything is lost, left and joined again."""
+def _ended(work: str, session_ms: int) -> str:
+    """What a worker on Node logs; its task has stopped, and it has left and joined again."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
+    program = ENDS.replace("WORK", work).replace("SESSION_MS", str(session_ms))
     done = subprocess.run(
-        ["node", "--input-type=module", "--eval", REJECTS],
+        ["node", "--input-type=module", "--eval", program],
         cwd=ROOT / "examples" / "js",
         capture_output=True,
         text=True,
@@ -68,5 +71,16 @@ def test_work_that_rejects_on_node() -> None:
     events = [json.loads(line)["event"] for line in done.stdout.splitlines()[:-1]]
     assert events == ["start", "stop"]
     assert done.stdout.splitlines()[-1] == "sent Join Leave Join"
-    assert "0_0 failed: Error: no such table" in done.stderr
-    assert "lost everything: 0_0 ended by itself" in done.stderr
+    return done.stderr
+
+
+def test_work_that_rejects_on_node() -> None:
+    """The error is logged; the task has stopped, so everything is lost."""
+    said = _ended(REJECTS, 45_000)
+    assert "0_0 failed: Error: no such table" in said
+    assert "lost everything: 0_0 ended by itself" in said
+
+
+def test_work_that_notices_the_end_of_the_lease_on_node() -> None:
+    """The log has the cause, although no tick has seen it before."""
+    assert "lost everything: the lease ran out" in _ended(NOTICES, 500)
