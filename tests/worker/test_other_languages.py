@@ -146,17 +146,18 @@ def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_pat
         eventually(lambda: worker.held() == {"0_1"})
 
 
-def test_large_groups(both: tuple[ScriptedCoordinator, Running]) -> None:
+def test_large_groups(language: Language, kafka: Topics, tmp_path: Path) -> None:
     """Records in parts are joined; the dictionary is found in any partition."""
-    coordinator, worker = both
-    units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
-    names = coordinator.publish_names(*units, beside=1)
-    join = coordinator.wait_for(Join)
-    unit = names.units[0].label.removesuffix("_")
-    coordinator.assign(join, [f"{unit}_{n}" for n in range(0, 500, 3)], bytes_max=700)
-    eventually(lambda: len(worker.held()) == 167)
-    coordinator.assign(join, [f"{unit}_1", "c-8"], dictionary=names, generation=2)
-    eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
+    # The session is long because 167 tasks start at once.
+    with working(language, kafka, tmp_path, 30_000) as (coordinator, worker):
+        units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
+        names = coordinator.publish_names(*units, beside=1)
+        join = coordinator.wait_for(Join)
+        unit = names.units[0].label.removesuffix("_")
+        coordinator.assign(join, [f"{unit}_{n}" for n in range(0, 500, 3)], bytes_max=700)
+        eventually(lambda: len(worker.held()) == 167)
+        coordinator.assign(join, [f"{unit}_1", "c-8"], dictionary=names, generation=2)
+        eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
 
 
 def test_a_dictionary_that_is_missing(language: Language, kafka: Topics, tmp_path: Path) -> None:
