@@ -302,9 +302,8 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         held_tasks = held_tasks[~contains(active, held_tasks)]
         claimed = _pairs(held_tasks, slot)
         other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
-        held_already = [
-            contains(part, claimed) for part in (copies.releasing, other.kept, other.releasing)
-        ]
+        known_parts = (copies.releasing, other.kept, other.releasing, draft.owned.duplicate)
+        held_already = [contains(part, claimed) for part in known_parts]
         new_copies = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *held_already])]
         if len(new_copies):
             draft.owned.set_copies(role, kept=union(copies.kept, new_copies))
