@@ -62,6 +62,8 @@ def report(draft: Draft, event: Report) -> None:
         else:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
+    if member.away:
+        return  # it was written before the leave, after which the process runs nothing
     draft.sessions.hear(slot)
     deafness.note_reading(draft, slot)
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
@@ -356,6 +358,9 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     unknown_tasks = {Role.ACTIVE: unknown_actives}
     tasks_before = draft.tasks_of(slot)
     draft.free(tasks_before[~contains(active, tasks_before)])
+    duplicates = draft.owned.duplicate
+    is_held = (slot_of(duplicates) != slot) | contains(active, task_of(duplicates))
+    draft.owned.duplicate = duplicates[is_held]
     draft.claim(slot, active)
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):

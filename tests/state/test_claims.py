@@ -10,6 +10,7 @@ from support.state.story import Story, config, join, leave, report
 from muster.protocol.digest import Holding
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import Subtopology, TaskSet
+from muster.state.group import Group
 
 FOUR = Subtopology("0", 4, stateful=True)
 ROLES = ("active", "standby", "learner")
@@ -64,3 +65,24 @@ def test_a_task_that_returns_was_claimed_in_two_roles() -> None:
     assert len(story.group.owned.orphans) == 2
     story.take(config(Subtopology("0", 6, stateful=True)))
     assert story.group.owned.holder[5] == 0
+
+
+def test_an_answer_without_a_duplicate_ends_it() -> None:
+    """What a member reports to a new coordinator is all that it has, also after another join."""
+    story = Story()
+    story.take(config(FOUR), join("W2", holding=holding("active", "0_0", "0_1", "0_2", "0_3")))
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 2
+    story.at(100).take(join("W1", holding=holding("active", "0_0")))
+    assert len(story.group.owned.duplicate) == 1
+    story.at(200).take(report("W1", 0, epoch=0, standby=["0_0"], coordinator_epoch=2))
+    assert len(story.group.owned.duplicate) == 0
+
+
+def test_a_report_behind_a_leave_fences_no_member() -> None:
+    """A static member is away: a report of before does not count, and it returns to its tasks."""
+    story = Story()
+    story.take(config(FOUR), join("W1"), join("W2", instance_id="i"))
+    story.at(100).take(leave("W2", temporary=True))
+    assert story.at(200).records(report("W2", 9, "0_1", "0_3", epoch=9)) == {}
+    records = story.at(300).records(join("W2", 2, instance_id="i"))
+    assert records["W2"] == "0_1 0_3 | - | - @1"
