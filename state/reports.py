@@ -363,9 +363,12 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     draft.owned.duplicate = duplicates[is_held]
     draft.claim(slot, active)
     draft.promote_duplicates()
+    in_a_role = active
     for role, tasks in _copies_of(event.holding):
         copies = draft.owned.copies[role]
         indexes, unknown_tasks[role] = draft.table.indexes_of(tasks)
+        indexes = indexes[~contains(in_a_role, indexes)]
+        in_a_role = np.union1d(in_a_role, indexes)
         reported_pairs = _pairs(indexes, slot)
         releasing = copies.releasing[
             (slot_of(copies.releasing) != slot) | np.isin(copies.releasing, reported_pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -86,3 +87,15 @@ def test_a_report_behind_a_leave_fences_no_member() -> None:
     assert story.at(200).records(report("W2", 9, "0_1", "0_3", epoch=9)) == {}
     records = story.at(300).records(join("W2", 2, instance_id="i"))
     assert records["W2"] == "0_1 0_3 | - | - @1"
+
+
+@pytest.mark.parametrize(("one", "other"), [*permutations(ROLES, 2)])
+def test_an_answer_that_names_a_task_in_two_roles(one: str, other: str) -> None:
+    """It counts in one of them; the invariants are checked."""
+    story = Story()
+    story.take(config(FOUR), join("W1"), join("W2"))
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 2
+    both = Holding(**{role: TaskSet.of(["0_0"]) for role in (one, other)})
+    answer = report("W1", 1, coordinator_epoch=2)
+    story.at(100).take(replace(answer, holding=both))
+    story.at(200).take(report("W2", 1, "0_1", "0_3", coordinator_epoch=2))
