@@ -86,6 +86,21 @@ def without(cause: str, word: str) -> str:
     return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {word}"))
 
 
+_FAILURE = re.compile(r"(?:^|; )(assignor \S+ failed, the target stays: .*)", re.DOTALL)
+
+
+def parted(cause: str) -> tuple[str, str]:
+    """A cause, and the assignor's failure at its end; each may be empty."""
+    failure = _FAILURE.search(cause)
+    return (cause, "") if failure is None else (cause[: failure.start()], failure[1])
+
+
+def added(cause: str, more: str) -> str:
+    """A cause with more causes in front of the assignor's failure, which the next one replaces."""
+    causes, failure = parted(cause)
+    return "; ".join(filter(None, (causes, more, failure)))
+
+
 def count_of(number: int, thing: str) -> str:
     """A number and a noun: "1 task", "12 tasks"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

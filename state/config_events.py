@@ -243,9 +243,14 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
 
 
 def _reclaim(draft: Draft, returned: list[tuple[Orphan, int]]) -> None:
-    """Turn orphans whose tasks are in the table again, at these indexes, into held tasks."""
+    """Turn orphans whose tasks are in the table again, at these indexes, into held tasks.
+
+    A member that claimed a task in two roles has it in the first of them.
+    """
     if not returned:
         return
+    first_roles = {(orphan.slot, index): (orphan, index) for orphan, index in reversed(returned)}
+    returned = sorted(first_roles.values())
     task = np.array([index for _, index in returned], dtype=np.int32)
     slot = np.array([orphan.slot for orphan, _ in returned], dtype=np.int32)
     role = np.array([orphan.role for orphan, _ in returned])

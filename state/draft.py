@@ -45,6 +45,7 @@ from muster.state.ownership import (
     Orphan,
     Ownership,
     codes,
+    contains,
     no_codes,
     slot_of,
     task_of,
@@ -351,13 +352,19 @@ class Draft:
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
         """Record that a member has these actives: as holder, or as a duplicate to give up.
 
-        Tasks of a member that is away count as free, because it runs nothing.
+        Tasks of a member that is away count as free, because it runs nothing. What the group knew
+        of the member's copies of these tasks is out of date.
         """
         holders = self.owned.holder[tasks]
         is_free = self._are_free(holders)
         self.set_holder(tasks[is_free], slot, giving_up=giving_up)
         held_by_others = tasks[~is_free & (holders != slot)]
-        self.owned.duplicate = union(self.owned.duplicate, _pairs(held_by_others, slot))
+        duplicate = union(self.owned.duplicate, _pairs(held_by_others, slot))
+        self.owned.duplicate = _minus(duplicate, _pairs(tasks[is_free], slot))
+        claimed = _pairs(tasks, slot)
+        for role, copies in self.owned.copies.items():
+            kept, releasing = _minus(copies.kept, claimed), _minus(copies.releasing, claimed)
+            self.owned.set_copies(role, kept=kept, releasing=releasing)
 
     def claim_each(self, tasks: IntArray, slots: IntArray, giving_up: BoolArray) -> None:
         """`claim` one task for each of these members, in this order."""
@@ -466,6 +473,12 @@ def _without(pairs: Codes, leaves: BoolArray) -> Codes:
 
 def _of(pairs: Codes, leaves: BoolArray) -> Codes:
     return pairs[leaves[slot_of(pairs)]] if len(pairs) else pairs
+
+
+def _minus(pairs: Codes, others: Codes) -> Codes:
+    if not contains(pairs, others).any():  # the common case: a look-up of a few pairs
+        return pairs
+    return pairs[~contains(others, pairs)]
 
 
 def _pairs(tasks: IntArray, slot: int) -> Codes:

@@ -314,13 +314,14 @@ def _open_generation(draft: Draft) -> None:
         parts = [str(draft.causes), no_tasks_text]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
         # A generation may stay pending, with new causes in every batch: the first ones are kept.
-        earlier_causes = cut(_without_waits(draft), CAUSE_CHARS_MAX)
+        earlier_causes, failure = causes.parted(_without_waits(draft))
+        earlier_causes = cut(earlier_causes, CAUSE_CHARS_MAX)
         if draft.causes.has_members(causes.JOINED) and start_delay.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
             earlier_causes = causes.without(earlier_causes, causes.JOINED)
             for slot in draft.roster.slots:
                 draft.causes.member(causes.JOINED, draft.member(slot).id)
-        parts = [earlier_causes, str(draft.causes)]
+        parts = [earlier_causes, str(draft.causes), failure]
     else:
         parts = [str(draft.causes)]
     if not deadlines.is_pending(draft):

@@ -109,7 +109,7 @@ def follow_overtaken(draft: Draft) -> None:
     if not draft.roster:
         target.is_overtaken = False
     elif draft.was_aside and draft.causes:
-        draft.cause = cut("; ".join((draft.cause, str(draft.causes))))
+        draft.cause = cut(causes.added(draft.cause, str(draft.causes)))
         draft.causes, target.is_overtaken = Causes(), True
     elif target.is_overtaken and target.asked_ms is None and not draft.was_aside:
         draft.causes.add("changes that arrived while the previous placement was computed")
@@ -361,6 +361,7 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     if isinstance(outcome, Failure):
         _failed(draft, outcome)
         return
+    draft.cause = causes.parted(draft.cause)[0]  # an earlier attempt may have failed
     draft.target.active, draft.target.destination = outcome.active, outcome.destination
     for role, pairs in outcome.copies.items():
         draft.owned.set_copies(role, wanted=pairs)
@@ -384,7 +385,7 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
 
 
 def _failed(draft: Draft, failure: Failure) -> None:
-    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {cut(failure.story)}"
+    draft.cause = "; ".join(filter(None, (causes.parted(draft.cause)[0], cut(failure.story))))
     draft.target.moves = ()
     draft.reject(failure.origin, DeadLetter.ASSIGNOR_FAILED, failure.story)
     is_first = draft.timers.followup_ms is None

@@ -62,6 +62,8 @@ def report(draft: Draft, event: Report) -> None:
         else:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
+    if member.away:
+        return  # it was written before the leave, after which the process runs nothing
     draft.sessions.hear(slot)
     deafness.note_reading(draft, slot)
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
@@ -302,9 +304,8 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         held_tasks = held_tasks[~contains(active, held_tasks)]
         claimed = _pairs(held_tasks, slot)
         other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
-        held_already = [
-            contains(part, claimed) for part in (copies.releasing, other.kept, other.releasing)
-        ]
+        known_parts = (copies.releasing, other.kept, other.releasing, draft.owned.duplicate)
+        held_already = [contains(part, claimed) for part in known_parts]
         new_copies = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *held_already])]
         if len(new_copies):
             draft.owned.set_copies(role, kept=union(copies.kept, new_copies))
@@ -357,11 +358,17 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     unknown_tasks = {Role.ACTIVE: unknown_actives}
     tasks_before = draft.tasks_of(slot)
     draft.free(tasks_before[~contains(active, tasks_before)])
+    duplicates = draft.owned.duplicate
+    is_held = (slot_of(duplicates) != slot) | contains(active, task_of(duplicates))
+    draft.owned.duplicate = duplicates[is_held]
     draft.claim(slot, active)
     draft.promote_duplicates()
+    in_a_role = active
     for role, tasks in _copies_of(event.holding):
         copies = draft.owned.copies[role]
         indexes, unknown_tasks[role] = draft.table.indexes_of(tasks)
+        indexes = indexes[~contains(in_a_role, indexes)]
+        in_a_role = np.union1d(in_a_role, indexes)
         reported_pairs = _pairs(indexes, slot)
         releasing = copies.releasing[
             (slot_of(copies.releasing) != slot) | np.isin(copies.releasing, reported_pairs)

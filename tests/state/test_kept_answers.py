@@ -190,3 +190,22 @@ def test_a_copy_that_catches_up_when_the_answer_is_applied_takes_over(names_next
     for ms in (102, 103):
         story.at(ms).take(tick())
     assert (story.group.generation, story.group.target.active.tolist()) == (3, [1])
+
+
+def test_a_cause_has_all_that_happened_and_the_newest_failure() -> None:
+    """Causes that come after a failure stay; the failure ends with the placement that works."""
+    story, plugin = moody(1)
+    story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
+    story.at(101).take(tick())
+    plugin.calls = 1
+    story.at(200).take(join("W3"), config(FOUR, assignor="x:Moody", num_standby_replicas=1))
+    story.at(201).take(tick())
+    happened = (
+        "assignor sticky → x:Moody; W2 joined; config changed: num.standby.replicas; W3 joined"
+    )
+    failed = "assignor x:Moody failed, the target stays: not in the mood"
+    assert story.group.cause == f"{happened}; {failed}"
+    story.at(300).take(leave("W3"))
+    story.at(301).take(tick())
+    assert story.group.cause == f"{happened}; W3 left"
+    assert story.group.target.generation == story.group.generation
