@@ -12,7 +12,7 @@ from support.cli.examined import NOW, ORDERS, VERSION, facts, first_finding, lev
 from support.state.snapshots import orders
 
 from muster.cli import doctor
-from muster.cli.main import COMMANDS
+from muster.cli.main import COMMANDS, main
 from muster.doctor import job as doctor_job
 from muster.doctor.cluster import differences, missing
 from muster.doctor.facts import Claim, Heard
@@ -403,3 +403,19 @@ def test_a_port_that_is_not_the_jobs() -> None:
 def test_the_command_is_listed() -> None:
     """`muster --help` lists the doctor."""
     assert COMMANDS["doctor"][0] == doctor.__name__
+
+
+def test_a_password_in_the_address_of_the_metrics_is_not_shown(capsys) -> None:
+    """Neither command nor page repeats it: both refuse the address before they use it."""
+    for command in (["doctor", "--metrics"], ["console", "--port", "0", "--metrics"]):
+        for url in ("http://ann:s3cret@127.0.0.1", "ann:s3cret@127.0.0.1:1/metrics"):
+            assert main([*command, url, "--bootstrap-server", "127.0.0.1:1"]) == 2
+            out, err = capsys.readouterr()
+            assert "s3cret" not in out + err
+            assert err.endswith("expected http://HOST:PORT, without a name and password\n")
+
+
+def test_the_console_refuses_an_address_of_no_metrics(capsys) -> None:
+    """At its start, as the doctor does; it used to start and show the fault on a page."""
+    assert main(["console", "--port", "0", "--metrics", "ftp://job"]) == 2
+    assert capsys.readouterr().err.endswith("--metrics ftp://job: expected http://HOST:PORT\n")
