@@ -92,10 +92,10 @@ class Connectors:
         """Begin to read."""
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop."""
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Stop, and wait this long for a request to end."""
         self._closing.set()
-        self._thread.join(CLOSE_S)
+        self._thread.join(wait_s)
 
     def _run(self) -> None:
         consumer = Consumer(self._settings)

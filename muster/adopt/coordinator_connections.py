@@ -53,9 +53,9 @@ class Network:
             self._net, {**self._settings, "client_id": "muster-governor"}, group
         )
 
-    def close(self) -> None:
-        """End every connection."""
-        self._net.stop(2_000)
+    def close(self, wait_s: float) -> None:
+        """End every connection; wait this long for what is under way."""
+        self._net.stop(wait_s * 1_000)
         with suppress(RuntimeError):  # its thread has not ended in time; it ends with the process
             self._net.close()
 

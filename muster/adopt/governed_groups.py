@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from muster.adopt.connectors import Connectors
 from muster.adopt.coordinator_connections import Network
 from muster.adopt.eligibility import is_governed
+from muster.adopt.governor import FAREWELL_MS
 from muster.adopt.governor_thread import Runner
 from muster.adopt.join_metadata import Kind
 from muster.adopt.model import BEAT_MAX_MS, Options
@@ -24,7 +27,11 @@ from muster.state.causes import count_of
 
 log = logging.getLogger("muster.adopt")
 
-CLOSE_S: Final = 10.0
+CLOSE_S: Final = FAREWELL_MS / 1_000 + 1
+"""How long all groups together may take to be handed back while no broker answers."""
+LEAST_S: Final = 0.1
+"""What each part has for its end at least; it ends within that when the brokers answer."""
+WATCHERS: Final = 2
 BEAT_MIN_MS: Final = 200
 BEATS_PER_S: Final = 100
 """Heartbeats a second of one process for all its groups; more if `BEAT_MAX_MS` requires it."""
@@ -71,7 +78,7 @@ class Governors:
         self._partitions = Partitions(clients)
         self._connectors: dict[str, Connectors] = {}
         self._ended: set[str] = set()
-        self._watchers = ThreadPoolExecutor(2, thread_name_prefix="muster-watch")
+        self._looks: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.runners: dict[str, Runner] = {}
         for options in governed:
             self.runners[options.group] = self._runner(options, config_topic)
@@ -85,14 +92,16 @@ class Governors:
             watch_partitions=lambda topics: self._partitions.want(
                 group, topics, runner.set_units, options.measure
             ),
-            look_for_governor=lambda: self._watch(group),
+            look_for_governor=lambda: self._looks.put(group),
         )
         if options.kind is Kind.CONNECT:
             self._connectors[group] = Connectors(self._clients, config_topic, runner.set_units)
         return runner
 
-    def _watch(self, group: str) -> None:
-        self._watchers.submit(self._look, group)
+    def _watch(self) -> None:
+        """Look for governors; a thread that ends with the process, also while Kafka is silent."""
+        while True:
+            self._look(self._looks.get())
 
     def _look(self, group: str) -> None:
         governed: bool | None = None
@@ -110,6 +119,9 @@ class Governors:
             follower.open()
         for runner in self.runners.values():
             runner.start()
+        for number in range(WATCHERS):
+            name = f"muster-watch-{number}"
+            threading.Thread(target=self._watch, name=name, daemon=True).start()
 
     def are_running(self) -> bool:
         """Whether a group is governed still: it has not been handed back, and has not failed."""
@@ -149,16 +161,20 @@ class Governors:
         return BadInput(text) if is_input else SeveralFailed(text)
 
     def close(self) -> None:
-        """Hand every group back, and stop."""
+        """Hand every group back, and stop; within `CLOSE_S`, whether a broker answers or not."""
+        until_s = time.monotonic() + CLOSE_S
+
+        def left_s() -> float:
+            return max(until_s - time.monotonic(), LEAST_S)
+
         for runner in self.runners.values():
             runner.stop()
         for runner in self.runners.values():
-            runner.join(CLOSE_S)
+            runner.join(left_s())
         for follower in self._connectors.values():
             with suppress(RuntimeError):
-                follower.close()
+                follower.close(left_s())
         with suppress(RuntimeError):
-            self._partitions.close()
-        self._topics.close()
-        self._watchers.shutdown(wait=False, cancel_futures=True)
-        self._network.close()
+            self._partitions.close(left_s())
+        self._topics.close(left_s())
+        self._network.close(left_s())

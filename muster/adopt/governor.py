@@ -198,7 +198,7 @@ class Governor:
             case State.LEADING | State.FOLLOWING:
                 self._beat()
             case State.LEAVING:
-                self._say_farewell() if now < self._farewell_ms else self._end(None)
+                self._say_farewell() if now < self._farewell_ms else self._give_up()
             case _:
                 self._due_ms = None
 
@@ -244,6 +244,12 @@ class Governor:
         self._to(State.LEAVING, self._farewell_ms)
         leave = requests.leave(self._options, {self._member: self._options.instance_id})
         self._connection.ask_aside(leave, self._new_request(), FAREWELL_MS)
+
+    def _give_up(self) -> None:
+        """End although no broker has let us go: the members go on without us all the same."""
+        after = f"after {self._options.session_timeout_ms / 1_000:g} s without the governor"
+        self._log(f"no broker has answered: another member leads {after}")
+        self._end(None)
 
     def _on_farewell(self, answer: Message | Exception, now: int) -> None:
         """End if Kafka let us go; ask again if our JoinGroup has not reached it yet."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -129,13 +130,14 @@ class MusterTopics:
         except (EncodeError, KafkaException, BufferError) as error:
             post(Configured(None, str(error)))
 
-    def close(self) -> None:
-        """Write queued events, and stop."""
-        self._producer.flush(CLOSE_S)
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Write queued events, and stop, within this time; the threads end with the process."""
+        until_s = time.monotonic() + wait_s
+        self._producer.flush(wait_s)
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(CLOSE_S)
+                thread.join(max(until_s - time.monotonic(), 0))
 
     # ------------------------------------------------------------------------------------ threads
 

@@ -39,7 +39,6 @@ LOOK_S: Final = 2.0
 """How often topics are looked up: members read new partitions a second or two after creation."""
 MEASURE_S: Final = 30.0
 """How often loads are measured."""
-CLOSE_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -101,11 +100,11 @@ class Partitions:
         """Look no more for the topics of a group."""
         self._wanted.pop(group, None)
 
-    def close(self) -> None:
-        """Stop."""
+    def close(self, wait_s: float) -> None:
+        """Stop, and wait this long for a request to end."""
         self._closing = True
         self._wake.set()
-        self._thread.join(CLOSE_S)
+        self._thread.join(wait_s)
 
     def _run(self) -> None:
         while not self._closing:

@@ -22,6 +22,7 @@ from muster.console.reader import Reader
 from muster.console.request_guard import LOCAL_HOSTS, Access, Passwords, networks
 from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
+from muster.doctor.probes import base_of
 from muster.errors import BadInput
 from muster.kafka.options import add_prefixes
 from muster.kafka.settings import ClientSettings
@@ -114,6 +115,8 @@ def console_of(args: argparse.Namespace) -> Console:
         )
     if (args.tls_cert is None) != (args.tls_key is None):
         raise BadInput("give both --tls-cert FILE and --tls-key FILE, or neither")
+    if args.metrics:
+        base_of(args.metrics)
     clients = kafka_settings(args)
     options = Options(
         clients=clients,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from muster.cli.options import add_kafka, group_id, kafka_settings
-from muster.documents.json_files import standard_input
+from muster.documents.json_files import STDIN, standard_input
 from muster.documents.record_json import Json, as_json
 from muster.errors import BadInput
 from muster.kafka.reader import Row, read
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="T", help="read this topic, from its beginning")
     parser.add_argument("--group", type=group_id, metavar="G", help="only records of this group")
     parser.add_argument(
-        "--file", metavar="FILE", default="-", help="a file; - = standard input (default: -)"
+        "--file", metavar="FILE", default=STDIN, help="a file; - = standard input (default: -)"
     )
     parser.add_argument(
         "--schema",
@@ -64,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every record; 1 if one could not be decoded."""
     prefix, failed = args.topic_prefix, False
+    if args.topic is not None and args.file != STDIN:
+        raise BadInput("--topic and --file: give one of them")
     schemas = schemas_of(read_schemas("--schema", args.schema))
     if args.topic is None:
         items, reader = _from_file(args.file), _Reader(schemas, lambda group: {}, prefix)
@@ -189,7 +191,7 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictiona
 
 
 def _from_file(path: str) -> Iterator[Row]:
-    if path == "-":
+    if path == STDIN:
         yield from _items(cast("BufferedReader", standard_input()), path)
         return
     try:
@@ -231,6 +233,7 @@ def _from_line(line: str, where: str) -> Row:
         topic if isinstance(topic, str) else "",
         partition=_number(parsed_line.get("partition")),
         offset=_number(parsed_line.get("offset")),
+        at_ms=_number(parsed_line.get("timestamp_ms", parsed_line.get("ts"))),
     )
 
 

@@ -16,7 +16,7 @@ from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.doctor import certificates_and_keys as doctor_dates
 from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding, Level
-from muster.doctor.probes import metrics
+from muster.doctor.probes import base_of, metrics
 from muster.errors import BadInput
 from muster.output import json_line, table
 from muster.signing.keyring import add_signing_keys, keyring_path
@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """Check everything and print the findings; 1 if one of them is FAIL."""
     if args.stuck_s < 0:
         raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
+    if args.metrics is not None:
+        base_of(args.metrics)  # before anything is looked at: a fault would hide all findings
     settings, now_ms = kafka_settings(args), time.time_ns() // 1_000_000
     findings = [*doctor_dates.look(settings, keyring_path(args.signing_keys), now_ms)]
     findings += all_findings(settings, args.topic_prefix, args.stuck_s * 1000)

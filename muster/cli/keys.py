@@ -26,6 +26,16 @@ from muster.protocol.signing import Caller, Keyring, SigningKey
 from muster.signing import keyring, rotation
 from muster.signing.keyring import Document
 
+_ACTIONS_OF = {
+    "group": ("create", "require", "export"),
+    "caller": ("create", "export"),
+    "to": ("export",),
+    "if-due": ("rotate",),
+    "compromised": ("rotate",),
+    "off": ("require",),
+}
+"""The actions that an option is for; with another one it would be ignored."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
@@ -69,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
     """Change or export the keyring, then show the result."""
     if args.spread_ms < 0:
         raise BadInput(f"--spread-ms {args.spread_ms}: expected 0 or more")
+    _refuse_idle(args)
     now_ms = time.time_ns() // 1_000_000
     path: str = args.file
     if args.action != "show":
@@ -90,6 +101,20 @@ def run(args: argparse.Namespace) -> int:
     ring = keyring.read(path)
     print(_as_json(ring, now_ms) if args.format == "json" else _as_text(ring, now_ms))
     return 0
+
+
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Refuse options that the action would ignore.
+
+    Raises:
+        BadInput: it names the option and what would be right.
+    """
+    for option, actions in _ACTIONS_OF.items():
+        given = getattr(args, option.replace("-", "_"))
+        if given and args.action not in actions:
+            raise BadInput(f"{args.action}: --{option} is only for {', '.join(actions)}")
+    if args.if_due and args.compromised:
+        raise BadInput("rotate: --compromised replaces every key; leave --if-due out")
 
 
 def _words(option: str, values: Sequence[str] | None) -> str:

@@ -98,6 +98,7 @@ class SharedViews:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._lock = threading.Lock()
+        self._fleet_lock = threading.Lock()  # a large list takes long; pages of groups do not wait
         # By the moment itself: a group that comes back under its name counts from 0 again.
         self._frames: dict[int, tuple[Moment, Frame]] = {}
         self._fleet: tuple[int, float, dict[str, Json]] = (-1, 0.0, {})
@@ -125,7 +126,7 @@ class SharedViews:
 
     def fleet(self) -> dict[str, Json]:
         """The rows of all groups, computed at most once a second."""
-        with self._lock:
+        with self._fleet_lock:
             changes, at_s, known = self._fleet
             now_s = time.monotonic()
             if now_s - at_s < FLEET_PAUSE_S or (changes == self.store.changes and now_s - at_s < 5):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from muster.console.frames import text
 from muster.console.store import Letter
+from muster.doctor.probes import base_of
 from muster.documents.record_json import as_json
 from muster.protocol.codec import decode
 from muster.protocol.dead_letters import DeadLetter
@@ -44,12 +45,10 @@ def fetch(url: str) -> str:
     """The job's metrics page.
 
     Raises:
-        OSError, ValueError: it does not answer, or the URL is not an HTTP URL.
+        OSError, ValueError: it does not answer.
+        BadInput: as `base_of`.
     """
-    base = url if "://" in url else f"http://{url}"
-    if not base.startswith(("http://", "https://")):
-        raise ValueError("expected http://HOST:PORT")
-    page = base.removesuffix("/").removesuffix("/metrics") + "/metrics"
+    page = f"{base_of(url)}/metrics"
     with urllib.request.urlopen(page, timeout=PAGE_TIMEOUT_S) as answer:  # noqa: S310  http only
         return str(answer.read().decode())
 

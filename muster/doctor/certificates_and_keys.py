@@ -60,9 +60,8 @@ def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
         yield Finding("keys", path, Level.FAIL, str(error), SYNC)
         return
     ttl_ms = int(content.get(keyring.KEY_TTL_MS, keyring.DEFAULTS[keyring.KEY_TTL_MS]))
-    scopes = sorted({(key.groups, tuple(sorted(key.callers))) for key in ring.keys})
-    for groups, callers in scopes:
-        keys = [k for k in ring.keys if (k.groups, tuple(sorted(k.callers))) == (groups, callers)]
+    for groups, callers in sorted({_scope(key) for key in ring.keys}):
+        keys = [key for key in ring.keys if _scope(key) == (groups, callers)]
         subject = f"{','.join(callers)} of {','.join(groups)}"
         signing = [key for key in keys if key.signs(now_ms)]
         if not signing:
@@ -72,6 +71,11 @@ def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
             )
             continue
         yield _of_key(max(signing, key=lambda key: key.from_ms), subject, path, ttl_ms, now_ms)
+
+
+def _scope(key: SigningKey) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Groups and callers of a key, in one order: a rotation sorts them."""
+    return tuple(sorted(key.groups)), tuple(sorted(key.callers))
 
 
 def _of_key(key: SigningKey, subject: str, path: str, ttl_ms: int, now_ms: int) -> Finding:

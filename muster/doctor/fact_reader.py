@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -131,6 +132,7 @@ def _heard(
         answered: timestamp of each group's newest record on ``<prefix>.groups``.
     """
     by_group: dict[GroupId, Heard] = {}
+    joined: defaultdict[GroupId, set[str]] = defaultdict(set)
     for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
         try:
             group = parse_key(row.key).group
@@ -149,15 +151,17 @@ def _heard(
         by_group[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
         if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
             since_ms = before.unanswered_ms or row.at_ms
-            joined = before.joined | _joined(row)
-            by_group[group] = replace(heard, unanswered_ms=since_ms, joined=joined)
+            by_group[group] = replace(heard, unanswered_ms=since_ms)
+            joined[group] |= _joined(row)
+    for group, members in joined.items():
+        by_group[group] = replace(by_group[group], joined=frozenset(members))
     return by_group
 
 
-def _joined(row: Row) -> frozenset[str]:
+def _joined(row: Row) -> set[str]:
     """The id of the member that joins; empty if the join cannot be decoded."""
     event = _event(row)
-    return frozenset([event.member]) if isinstance(event, Join) else frozenset()
+    return {event.member} if isinstance(event, Join) else set()
 
 
 def _is_covered(row: Row) -> bool:

@@ -38,6 +38,8 @@ REJECTED_MS = 600_000
 SKEW_MS = 5_000
 SLOW_MS = 5_000
 """A canary event whose answer takes longer gives a warning."""
+SIMILAR_MAX = 5
+"""Most groups without tasks for which similar names are looked up: it takes milliseconds each."""
 _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 
 
@@ -111,8 +113,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "clock",
             prefix,
             Level.FAIL,
-            f"no clock: the wake-up of {_named(quiet)} was due {facts.ago(min(overdue.values()))} "
-            "ago, and no clock has written a tick",
+            f"no clock: the wake-up of {_named(quiet)} was due "
+            f"{facts.ago(min(overdue[g] for g in quiet))} ago, and no clock has written a tick",
             f"a clock runs in every coordinator: {START}; may it write to {prefix}.membership?",
         )
 
@@ -179,13 +181,14 @@ def _named(groups: Sequence[GroupId]) -> str:
 def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
     """Groups that do not settle, and tasks that no member has."""
     fine = 0
+    configured = _Configured(facts)
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         unchanged_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
         is_gone = is_deleted(snapshot)
         if is_gone:
             faults = [*_joins_of_deleted(facts, snapshot, at_ms)]
         else:
-            faults = [*_faults(facts, snapshot, unchanged_ms, stuck_ms)]
+            faults = [*_faults(facts, snapshot, unchanged_ms, stuck_ms, configured)]
         for level, what, action in faults:
             yield Finding("group", name, level, what, action)
         fine += not faults and not is_gone
@@ -228,8 +231,27 @@ def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str
         )
 
 
+class _Configured:
+    """The names of the groups that have tasks."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._names = [name for name, (each, _) in facts.groups.items() if each.tasks]
+        self._asked = 0
+
+    def beside(self, group: str) -> str:
+        """The names as text, similar ones first; only their number after `SIMILAR_MAX` groups."""
+        self._asked += 1
+        if self._asked > SIMILAR_MAX:
+            return str(len(self._names))
+        return there_are(group, self._names)
+
+
 def _faults(
-    facts: Facts, snapshot: GroupSnapshot, unchanged_ms: int, stuck_ms: int
+    facts: Facts,
+    snapshot: GroupSnapshot,
+    unchanged_ms: int,
+    stuck_ms: int,
+    configured: _Configured,
 ) -> Iterator[tuple[Level, str, str]]:
     if snapshot.quarantine is not None:
         yield (
@@ -257,11 +279,10 @@ def _faults(
         )
     if snapshot.state is GroupState.NOT_READY:
         count = len(snapshot.members)
-        configured = [name for name, (each, _) in facts.groups.items() if each.tasks]
         yield (
             Level.FAIL if unchanged_ms > stuck_ms else Level.WARN,
             f"has {count} member{'' if count == 1 else 's'} and no tasks; configured groups: "
-            f"{there_are(snapshot.group, configured)}",
+            f"{configured.beside(snapshot.group)}",
             f"muster config set --group {snapshot.group} --tasks FILE",
         )
     elif snapshot.state in _UNSETTLED and unchanged_ms > stuck_ms:

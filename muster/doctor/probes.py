@@ -16,16 +16,29 @@ ROWS_BEHIND = 10_000
 OVERDUE_S = 60.0
 
 
+def base_of(url: str) -> str:
+    """The address of the job's pages, from what the user gave as ``--metrics``.
+
+    Raises:
+        BadInput: it is not an HTTP URL, or has a name or password in it, which the job does not ask
+            for and which messages would show.
+    """
+    base = url if "://" in url else f"http://{url}"
+    base = base.removesuffix("/").removesuffix("/metrics")
+    if "@" in base:
+        raise BadInput("--metrics: expected http://HOST:PORT, without a name and password")
+    if not base.startswith(("http://", "https://")):
+        raise BadInput(f"--metrics {url}: expected http://HOST:PORT")
+    return base
+
+
 def metrics(url: str) -> Iterator[Finding]:
     """Findings from the job's own pages: readiness, health, and two of its metrics.
 
     Raises:
-        BadInput: `url` is not an HTTP URL.
+        BadInput: as `base_of`.
     """
-    base = url if "://" in url else f"http://{url}"
-    base = base.removesuffix("/").removesuffix("/metrics")
-    if not base.startswith(("http://", "https://")):
-        raise BadInput(f"--metrics {url}: expected http://HOST:PORT")
+    base = base_of(url)
     try:
         pages = {path: _page(f"{base}{path}") for path in ("/metrics", "/healthz", "/readyz")}
     except (OSError, ValueError, http.client.HTTPException) as error:

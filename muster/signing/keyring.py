@@ -33,7 +33,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -299,10 +299,17 @@ def _known(row: Document, names: tuple[str, ...], where: str, path: str | Path) 
 
 
 def _names(value: object, where: str, path: str | Path) -> tuple[str, ...]:
-    words = value.split(",") if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+    if not isinstance(value, str | list) or not all(isinstance(word, str) for word in value):
         raise _wrong(path, where, "a list of words")
-    return tuple(word.strip() for word in words)
+    names = words(value)
+    if not all(names):
+        raise _wrong(path, where, "a list of words")
+    return names
+
+
+def words(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Groups, callers or algorithms of a keyring: a list, or one text with commas between them."""
+    return tuple(word.strip() for word in (value.split(",") if isinstance(value, str) else value))
 
 
 def _whole(value: object, where: str, path: str | Path) -> int:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from muster.protocol.errors import ConfigError
 from muster.protocol.signing import Caller
 from muster.signing.keyring import (
     DEFAULTS,
@@ -30,6 +31,7 @@ from muster.signing.keyring import (
     SIGNATURE_ALGORITHM,
     WINDOW,
     Document,
+    words,
 )
 
 SPREAD_MS = 60_000
@@ -130,14 +132,24 @@ def required(document: Document, groups: Sequence[str], from_ms: int) -> Documen
 
 
 def released(document: Document, groups: Sequence[str], until_ms: int) -> Document:
-    """The document in which the requirements for exactly these groups end at a time."""
-    rows = [
-        {**row, "until_ms": until_ms}
-        if set(row["groups"]) == set(groups) and row.get("until_ms") is None
-        else row
-        for row in document.get(REQUIRED, ())
+    """The document in which the requirements for exactly these groups end at a time.
+
+    Raises:
+        ConfigError: none is for exactly these groups, or it ends already.
+    """
+    rows = document.get(REQUIRED, ())
+    ending = [
+        set(words(row["groups"])) == set(groups) and row.get("until_ms") is None for row in rows
     ]
-    return {**document, REQUIRED: rows}
+    if not any(ending):
+        known = "; ".join(",".join(words(r["groups"])) for r in rows if r.get("until_ms") is None)
+        accepted = f"exactly the groups of a requirement in force ({known or 'there is none'})"
+        raise ConfigError("--group", ",".join(groups), accepted)
+    ended = [
+        {**row, "until_ms": until_ms} if ends else row
+        for row, ends in zip(rows, ending, strict=True)
+    ]
+    return {**document, REQUIRED: ended}
 
 
 def extract(
@@ -187,4 +199,4 @@ def write(path: str | Path, content: Document) -> None:
 
 def _scope(row: Mapping[str, Any]) -> _Scope:
     groups, callers = row.get("groups", ["*"]), row.get("callers", list(Caller))
-    return tuple(sorted(groups)), tuple(sorted(callers))
+    return tuple(sorted(words(groups))), tuple(sorted(words(callers)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 
 import pytest
@@ -43,7 +44,7 @@ class Absent:
     def open(self) -> None:
         """Nothing to open."""
 
-    def close(self) -> None:
+    def close(self, wait_s: float = 0) -> None:
         """Nothing to close."""
 
 
@@ -71,6 +72,9 @@ def lives(monkeypatch) -> dict[str, Life]:
 
         def start(self) -> None:
             """It runs."""
+
+        def set_presence(self, governed: bool | None) -> None:
+            """It hears whether another governor is there."""
 
         def stop(self) -> None:
             self._life.is_stopped = True
@@ -164,3 +168,43 @@ def test_inputs_after_the_end_are_dropped():
     assert isinstance(runner.failure, Failed), "its connection is none"
     runner.set_units(AssignableUnits(()))
     assert runner._inputs.empty()
+
+
+def test_the_end_has_one_bound(lives, monkeypatch):
+    """No broker answers: each part takes all the time that it is given, and the parts share it."""
+    now_s = 1_000.0
+    spent: list[float] = []
+
+    def take(wait_s: float) -> bool:
+        nonlocal now_s
+        spent.append(wait_s)
+        now_s += wait_s
+        return False
+
+    governors = Governors(ClientSettings(), "muster", None, options(lives))
+    governors.open()
+    for runner in governors.runners.values():
+        monkeypatch.setattr(runner, "join", take)
+    monkeypatch.setattr(Absent, "close", lambda self, wait_s=0: take(wait_s))
+    monkeypatch.setattr(governed_groups.time, "monotonic", lambda: now_s)
+    governors.close()
+    parts = len(lives) + 3
+    assert len(spent) == parts
+    assert sum(spent) <= governed_groups.CLOSE_S + parts * governed_groups.LEAST_S
+
+
+def test_a_look_that_hangs_keeps_no_process(lives, monkeypatch):
+    """The threads that look for other governors end with the process."""
+    asked, looked = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        governed_groups, "is_governed", lambda *given: asked.set() or looked.wait(60)
+    )
+    governors = Governors(ClientSettings(), "muster", None, options(lives))
+    governors.open()
+    governors._looks.put("orders")
+    assert asked.wait(60)
+    watchers = [each for each in threading.enumerate() if each.name.startswith("muster-watch")]
+    assert watchers
+    assert all(each.daemon for each in watchers)
+    looked.set()
+    governors.close()

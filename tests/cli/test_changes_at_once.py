@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
+from support.state.snapshots import orders
 
 from muster.cli import config as config_command
+from muster.cli import groups as groups_command
 from muster.cli.main import main
 from muster.console import drains_and_settings
 from muster.console.drains_and_settings import Writes
@@ -20,6 +22,7 @@ from muster.kafka.writer import Place
 from muster.protocol.codec import encode
 from muster.protocol.events import Event, GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
+from muster.protocol.records import Quarantine
 from muster.protocol.settings import parse_settings
 from muster.published import config as published
 
@@ -136,3 +139,16 @@ def test_the_console_tells_it_too(topic: ConfigTopic, monkeypatch: pytest.Monkey
     write: Callable[..., str] = Writes(frozenset({"config"})).config
     with pytest.raises(ChangedMeanwhile, match=r"was replaced by this one: max.warmup.replicas=9"):
         write(client_settings(), GroupKey("muster", "orders"), None, body, "bob")
+
+
+def test_a_release_that_replaces_a_correction_is_told(
+    topic: ConfigTopic, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """`groups release` writes the configuration that it read; another operator corrected it."""
+    quarantined = replace(orders(), quarantine=Quarantine(since_ms=1, story="it failed"))
+    monkeypatch.setattr(groups_command, "append", topic.append)
+    monkeypatch.setattr(groups_command, "snapshot_of", lambda *_: quarantined)
+    topic.earlier = [config("high-availability")]
+    assert main(["groups", "release", "--group", "orders"]) == 1
+    said = "was replaced by this one: assignor=high-availability"
+    assert said in capsys.readouterr().err

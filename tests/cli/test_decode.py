@@ -18,6 +18,7 @@ from muster.cli.main import main
 from muster.protocol.codec import encode
 from muster.protocol.events import Drain, Heartbeat
 from muster.protocol.framing import FRAME_BYTES
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import partition_of
 from muster.protocol.records import Dictionary, MemberAssignment
 from muster.protocol.split_records import parts
@@ -199,3 +200,25 @@ def test_confluent_framing_with_a_schema(
     feed(monkeypatch, b"\x00\x00\x00\x00\x07" + body)
     assert main(["decode", "--schema", f"7={schema}"]) == 0
     assert lines(capsys) == [{"type": "Drain", "value": {"member": "m", "on": True}}]
+
+
+def test_a_saved_record_keeps_its_place_and_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `muster replay --save` wrote, and the names of kcat's JSON; no time is made up."""
+    record = encode(Drain(group=GroupId("g"), member=MemberId("m")))
+    line = {"topic": "muster.membership", "partition": 2, "offset": 7, "key": "g",
+            "value": (record.value or b"").hex()}  # fmt: skip
+    file = tmp_path / "records.jsonl"
+    times = ({"timestamp_ms": 1_700_000_000_123}, {"ts": 5}, {})
+    file.write_text("".join(json.dumps(line | time) + "\n" for time in times))
+    assert main(["decode", "--file", str(file)]) == 0
+    shown = lines(capsys)
+    assert [each["timestamp_ms"] for each in shown] == [1_700_000_000_123, 5, -1]
+    assert {(each["partition"], each["offset"]) for each in shown} == {(2, 7)}
+
+
+def test_a_topic_and_a_file_are_not_read_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file was ignored."""
+    assert main(["decode", "--topic", "muster.groups", "--file", "x"]) == 2
+    assert capsys.readouterr().err == "muster decode: --topic and --file: give one of them\n"

@@ -12,7 +12,7 @@ from support.cli.examined import NOW, ORDERS, VERSION, facts, first_finding, lev
 from support.state.snapshots import orders
 
 from muster.cli import doctor
-from muster.cli.main import COMMANDS
+from muster.cli.main import COMMANDS, main
 from muster.doctor import job as doctor_job
 from muster.doctor.cluster import differences, missing
 from muster.doctor.facts import Claim, Heard
@@ -20,7 +20,7 @@ from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import metrics
 from muster.kafka.acls import Role, acls_of
 from muster.protocol.events import Origin
-from muster.protocol.ids import MemberId
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
     GroupState,
@@ -136,6 +136,17 @@ def test_a_dead_clock() -> None:
     assert "the wake-up of group orders was due 2 min ago" in first_finding(quiet, "clock").what
 
 
+def test_a_dead_clock_is_dated_by_its_own_groups() -> None:
+    """A group that the job has left unanswered for longer does not say since when no clock runs."""
+    other = GroupId("other")
+    both = facts(
+        groups={ORDERS: (orders(), NOW), other: (replace(orders(), group=other), NOW)},
+        wakeups={ORDERS: NOW - 130_000, other: NOW - 900_000},
+        heard={other: Heard(event_ms=NOW - 1_000)},
+    )
+    assert "the wake-up of group orders was due 2 min ago" in first_finding(both, "clock").what
+
+
 def test_a_wake_up_within_the_grace_period_is_no_failure() -> None:
     """A wake-up that is late by less than the grace period is no failure."""
     assert Level.FAIL not in levels(facts(wakeups={ORDERS: NOW - 29_000})).values()
@@ -210,6 +221,28 @@ def test_a_group_that_was_never_configured() -> None:
             "has 2 members and no tasks; configured groups: none",
         )
         assert finding.action == "muster config set --group orders --tasks FILE"
+
+
+def test_similar_names_are_looked_up_for_a_few_groups_only(monkeypatch) -> None:
+    """It takes time for each known name: of a thousand groups without tasks five have them."""
+    asked = []
+
+    def there_are(name: str, known: object) -> str:
+        asked.append(name)
+        return "similar"
+
+    monkeypatch.setattr(doctor_job, "there_are", there_are)
+    bare = replace(
+        orders(), state=GroupState.NOT_READY, tasks=(), holder=np.empty(0, dtype=np.int32)
+    )
+    groups = {
+        GroupId(f"g{n:02}"): (replace(bare, group=GroupId(f"g{n:02}")), NOW) for n in range(20)
+    }
+    groups[ORDERS] = (orders(), NOW)
+    said = [f.what.rpartition(" ")[2] for f in doctor_job.groups(facts(groups=groups), 10**9)]
+    assert asked == [f"g{n:02}" for n in range(doctor_job.SIMILAR_MAX)]
+    assert said.count("similar") == doctor_job.SIMILAR_MAX
+    assert said.count("1") == 20 - doctor_job.SIMILAR_MAX
 
 
 def test_tasks_without_an_owner() -> None:
@@ -370,3 +403,19 @@ def test_a_port_that_is_not_the_jobs() -> None:
 def test_the_command_is_listed() -> None:
     """`muster --help` lists the doctor."""
     assert COMMANDS["doctor"][0] == doctor.__name__
+
+
+def test_a_password_in_the_address_of_the_metrics_is_not_shown(capsys) -> None:
+    """Neither command nor page repeats it: both refuse the address before they use it."""
+    for command in (["doctor", "--metrics"], ["console", "--port", "0", "--metrics"]):
+        for url in ("http://ann:s3cret@127.0.0.1", "ann:s3cret@127.0.0.1:1/metrics"):
+            assert main([*command, url, "--bootstrap-server", "127.0.0.1:1"]) == 2
+            out, err = capsys.readouterr()
+            assert "s3cret" not in out + err
+            assert err.endswith("expected http://HOST:PORT, without a name and password\n")
+
+
+def test_the_console_refuses_an_address_of_no_metrics(capsys) -> None:
+    """At its start, as the doctor does; it used to start and show the fault on a page."""
+    assert main(["console", "--port", "0", "--metrics", "ftp://job"]) == 2
+    assert capsys.readouterr().err.endswith("--metrics ftp://job: expected http://HOST:PORT\n")

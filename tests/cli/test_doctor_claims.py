@@ -8,10 +8,16 @@ import pytest
 from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, first_finding, levels
 from support.state.snapshots import orders
 
+from muster.doctor import fact_reader
 from muster.doctor import job as doctor_job
 from muster.doctor.claim import is_news
 from muster.doctor.facts import Facts, Heard
 from muster.doctor.finding import Level
+from muster.kafka.reader import Row
+from muster.kafka.settings import ClientSettings
+from muster.protocol.codec import encode
+from muster.protocol.events import Join
+from muster.protocol.ids import MemberId
 from muster.protocol.records import CoordinatorRole, CoordinatorSign
 from muster.published.last_seen import Signed
 
@@ -117,3 +123,27 @@ def test_a_process_without_a_sign_of_life(
     )
     seen = facts(claims=(newest,), signs=[Signed(NOW - silent_ms, sign)])
     assert levels(seen)["signs", "muster"] is level
+
+
+def test_joins_are_collected_once(monkeypatch) -> None:
+    """Workers that ask again and again for a group: none of their joins copies all others."""
+    joins = [
+        encode(Join(group=ORDERS, member=MemberId(f"w{n % 100:02}"), incarnation=1))
+        for n in range(300)
+    ]
+    rows = [
+        Row(each.key, each.value, "muster.membership", 0, n, NOW + n)
+        for n, each in enumerate(joins)
+    ]
+    copied = []
+
+    def replaced(heard: Heard, **changes: object) -> Heard:
+        copied.append(len(changes.get("joined", ())))
+        return replace(heard, **changes)
+
+    monkeypatch.setattr(fact_reader, "read", lambda *given, **more: iter(rows))
+    monkeypatch.setattr(fact_reader, "replace", replaced)
+    heard = fact_reader._heard(ClientSettings({}), "muster", 0, {})
+    assert heard[ORDERS].joined == {f"w{n:02}" for n in range(100)}
+    assert heard[ORDERS].unanswered_ms == NOW
+    assert sum(copied) == 100

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
+import pytest
 from support.console.kafka_groups import consumer, seen
 from support.console.played import PREFIX, demo_life, play
 
+from muster.console import event_streams
 from muster.console.event_streams import FleetStream, GroupStream, SharedViews
 from muster.console.kafka_groups import PublishedShadows
 from muster.console.store import SHADOWED, GroupKey, Store
@@ -66,3 +69,26 @@ def test_the_first_message_of_the_list_replaces_all_rows() -> None:
     assert told(stream)["whole"] is True
     store.fault = "another message"
     assert told(stream) == {"fault": "another message"}
+
+
+def test_the_list_of_groups_keeps_no_page_of_a_group_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the rows of a large fleet are computed, the frame of a group is made."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    ((key, history),) = store.histories()
+    views = SharedViews(store)
+    made: list[object] = []
+
+    def rows(*_: object) -> dict[str, object]:
+        page = threading.Thread(
+            target=lambda: made.append(views.frame(key, history.moments[-1])), daemon=True
+        )
+        page.start()
+        page.join(30)
+        assert made, "the page waits for the list"
+        return {}
+
+    monkeypatch.setattr(event_streams, "rows", rows)
+    assert views.fleet() == {}

@@ -63,3 +63,14 @@ def test_a_keyring_that_cannot_be_read_fails(tmp_path: Path) -> None:
     """A keyring that cannot be read is a failure that says why."""
     (finding,) = certificates_and_keys.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
     assert (finding.level, "No such file" in finding.what) == (Level.FAIL, True)
+
+
+def test_the_order_of_a_keys_groups_does_not_matter(tmp_path: Path) -> None:
+    """A rotation writes them sorted: the key that has ended and its successor are one scope."""
+    content = rotation.new_key({}, NOW_MS - 9 * HOUR_MS, groups=["pay", "orders"])
+    content = rotation.rotated(content, NOW_MS - 3 * HOUR_MS)
+    path = tmp_path / "ring.json"
+    rotation.write(path, content)
+    (finding,) = certificates_and_keys.look(ClientSettings({}), str(path), NOW_MS)
+    assert finding.subject == "clock,exporter,member,operator of orders,pay"
+    assert finding.level is not Level.FAIL

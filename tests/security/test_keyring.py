@@ -369,3 +369,53 @@ def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Out
         assert said in capsys.readouterr().err
     assert file.read_bytes() == before
     assert os.listdir(tmp_path) == ["ring.json"]
+
+
+def test_names_in_one_text_are_names_to_every_action(tmp_path: Path, capsys: Output) -> None:
+    """`"groups": "orders,pay"` is read, rotated, exported and released as the list of both."""
+    row = {**ROW, "groups": "orders, pay", "callers": "member,clock"}
+    demand = {"groups": "orders,pay", "from_ms": 0}
+    file = written(tmp_path / "ring.json", {"keys": [row], "signature.required": [demand]})
+    assert main(["keys", "rotate", file, "--format", "json"]) == 0
+    new, old = json.loads(capsys.readouterr().out)["keys"]
+    assert (new["groups"], new["callers"]) == (["orders", "pay"], ["clock", "member"])
+    assert old["until_ms"] is not None
+    out = str(tmp_path / "out.json")
+    export = ["keys", "export", file, "--group", "orders", "--group", "pay", "--to", out]
+    assert main([*export, "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["keys"]) == 2
+    off = ["keys", "require", file, "--group", "orders", "--group", "pay", "--off"]
+    assert main([*off, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["required"][0]["until_ms"] is not None
+
+
+def test_a_requirement_that_is_not_there_cannot_end(tmp_path: Path, capsys: Output) -> None:
+    """`--off` for other groups than those of a requirement: those in force are named."""
+    file = written(tmp_path / "ring.json", {"keys": [ROW]})
+    assert main(["keys", "require", file, "--group", "orders"]) == 0
+    before = Path(file).read_bytes()
+    assert main(["keys", "require", file, "--group", "order", "--off"]) == 2
+    said = "exactly the groups of a requirement in force (orders)"
+    assert said in capsys.readouterr().err
+    assert Path(file).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rotate", "--group", "orders"], "rotate: --group is only for create, require, export"),
+        (["rotate", "--caller", "member"], "rotate: --caller is only for create, export"),
+        (["show", "--off"], "show: --off is only for require"),
+        (["create", "--to", "x"], "create: --to is only for export"),
+        (["rotate", "--compromised", "--if-due"], "--compromised replaces every key"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    tmp_path: Path, capsys: Output, words: list[str], said: str
+) -> None:
+    """`rotate --group orders` used to rotate every key."""
+    file = written(tmp_path / "ring.json", {"keys": [ROW]})
+    before = Path(file).read_bytes()
+    assert main(["keys", words[0], file, *words[1:]]) == 2
+    assert said in capsys.readouterr().err
+    assert Path(file).read_bytes() == before
