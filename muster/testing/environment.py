@@ -436,14 +436,14 @@ class Environment:
         name, units = self._assignor, self._units
         self._kafka.send(GroupConfig(group=GROUP, assignor=name, settings=settings, tasks=units))
 
-    def _drive(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
+    def _drive(self, until: float) -> None:
         self._check_open()
         if current_machine() is not None:
             raise self._history.failed(
                 "only the test moves the time; a callback waits with `sleep`"
             )
         try:
-            self._threads.drive(until, stop)
+            self._threads.drive(until)
         except InvariantViolation as violation:
             raise self._history.failed(f"the group broke a rule of its own: {violation}") from None
         self._after()

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from exploration.coordinator import Coordinator, Coordinators
 from exploration.member import Members
-from exploration.model import QUANTUM_MS, World
+from exploration.model import QUANTUM_MS, SystemState
 from exploration.values import COUNT, Values, digest, ranked
 
 from muster.protocol.events import Heartbeat, Tick
@@ -29,31 +29,31 @@ class Alike:
         self._values, self._members, self._coordinators = values, members, coordinators
         self._ordered: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def key(self, world: World) -> bytes:
+    def key(self, state: SystemState) -> bytes:
         """16 bytes that two states share if no step tells them apart."""
-        values, now, end = self._values, world.now, world.end
-        through = min(c.through for c in world.running)
-        taken = len(world.log) - (end - through)
-        old, new = self._in_order(world.log[:taken]), world.log[taken:]
-        numbers = [world.wake, *new, *world.repeats, *(clock.sent for clock in world.clocks)]
-        for coordinator in world.running:
+        values, now, end = self._values, state.now, state.end
+        through = min(c.through for c in state.running)
+        taken = len(state.log) - (end - through)
+        old, new = self._in_order(state.log[:taken]), state.log[taken:]
+        numbers = [state.wake, *new, *state.repeats, *(clock.sent for clock in state.clocks)]
+        for coordinator in state.running:
             numbers += (coordinator.group, *coordinator.held)
-        epoch = min(map(self._epoch, world.running))
+        epoch = min(map(self._epoch, state.running))
         counts = [count for number in numbers for count in self._counts(number, epoch)]
         parts = (
             ranked(counts, through + COUNT - 1, end),
             tuple([values.relative(n, now) for n in old]),
             tuple([values.relative(n, now) for n in new]),
-            tuple([c.relative(values, now, end) for c in world.running]),
-            values.relative(world.published, now),
-            world.published and self._coordinators.recovered(world.published)[1] - end,
-            values.relative(world.wake, now),
-            max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            tuple([self._members.relative(p, now) for p in world.processes]),
-            tuple([values.relative(n, now) for n in world.repeats]),
-            tuple([(str(task), *token) for task, *token in world.tokens]),
-            tuple(world.budget),
-            tuple([c.relative(values, now) for c in world.clocks]),
+            tuple([c.relative(values, now, end) for c in state.running]),
+            values.relative(state.published, now),
+            state.published and self._coordinators.recovered(state.published)[1] - end,
+            values.relative(state.wake, now),
+            max(state.ticked - now, -QUANTUM_MS) if state.ticked else None,
+            tuple([self._members.relative(p, now) for p in state.processes]),
+            tuple([values.relative(n, now) for n in state.repeats]),
+            tuple([(str(task), *token) for task, *token in state.tokens]),
+            tuple(state.budget),
+            tuple([c.relative(values, now) for c in state.clocks]),
         )
         return digest(parts)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from exploration.coordinator import whole
-from exploration.model import QUANTUM_MS, Scenario, World
+from exploration.model import QUANTUM_MS, Scenario, SystemState
+from exploration.steps import System
 from exploration.values import Values, digest
-from exploration.world import System
 
 
 class Exact(System):
@@ -21,30 +21,30 @@ class Exact(System):
         super().__init__(scenario, values)
         self.coordinators.seen, self.members.seen = whole, vars
 
-    def key(self, world: World) -> bytes:
+    def key(self, state: SystemState) -> bytes:
         """16 bytes that two states share if they are equal but for when they happen."""
-        values, now, end = self.values, world.now, world.end
+        values, now, end = self.values, state.now, state.end
 
         def behind(numbers: tuple[int, ...], true: int = now) -> list[bytes]:
             return [values.behind(n, true, end) for n in numbers]
 
         parts = (
-            *behind((*world.log, 0, *world.repeats, 0, world.published, world.wake)),
-            max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            *[c.relative(values, now, end) for c in world.running],
-            *[each for c in world.running for each in behind((c.group, *c.held))],
-            *[self.members.relative(p, now) for p in world.processes],
-            *[behind((p.session,), p.clock_ms(now)) for p in world.processes],
-            *[behind((*p.outbox, 0, *p.inbox)) for p in world.processes],
-            *[(str(task), *token) for task, *token in world.tokens],
-            tuple(world.budget),
-            *[c.relative(values, now) for c in world.clocks],
-            *behind(tuple([c.sent for c in world.clocks])),
+            *behind((*state.log, 0, *state.repeats, 0, state.published, state.wake)),
+            max(state.ticked - now, -QUANTUM_MS) if state.ticked else None,
+            *[c.relative(values, now, end) for c in state.running],
+            *[each for c in state.running for each in behind((c.group, *c.held))],
+            *[self.members.relative(p, now) for p in state.processes],
+            *[behind((p.session,), p.clock_ms(now)) for p in state.processes],
+            *[behind((*p.outbox, 0, *p.inbox)) for p in state.processes],
+            *[(str(task), *token) for task, *token in state.tokens],
+            tuple(state.budget),
+            *[c.relative(values, now) for c in state.clocks],
+            *behind(tuple([c.sent for c in state.clocks])),
         )
         return digest(parts)
 
 
-def moved(world: World, source: System, target: System) -> World:
+def moved(state: SystemState, source: System, target: System) -> SystemState:
     """The same state with the numbers of another system."""
 
     def put(number: int, seen: Any = None) -> int:
@@ -59,21 +59,21 @@ def moved(world: World, source: System, target: System) -> World:
             outbox=each(p.outbox),
             inbox=each(p.inbox),
         )
-        for p in world.processes
+        for p in state.processes
     ]
     running = [
         c._replace(group=put(c.group, target.coordinators.seen), held=each(c.held))
-        for c in world.running
+        for c in state.running
     ]
     clocks = [
-        c._replace(fold=put(c.fold), unread=each(c.unread), sent=put(c.sent)) for c in world.clocks
+        c._replace(fold=put(c.fold), unread=each(c.unread), sent=put(c.sent)) for c in state.clocks
     ]
-    return world._replace(
+    return state._replace(
         clocks=tuple(clocks),
-        log=each(world.log),
-        repeats=each(world.repeats),
-        published=put(world.published),
-        wake=put(world.wake),
+        log=each(state.log),
+        repeats=each(state.repeats),
+        published=put(state.published),
+        wake=put(state.wake),
         processes=tuple(processes),
         running=tuple(running),
     )

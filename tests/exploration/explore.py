@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from exploration.model import SETTLES_WITHIN, Scenario, World
+from exploration.model import SETTLES_WITHIN, Scenario, SystemState
+from exploration.steps import System
 from exploration.values import TIME
-from exploration.world import System
 
 SAMPLES = 100
 """Of the states that an incomplete search has not expanded, about so many must settle."""
@@ -93,8 +93,8 @@ class Exploration:
             is_enough = states_max is not None and len(self._index) >= states_max
             if is_enough or (until is not None and time.process_time() >= until):
                 break
-            place, world = waiting.popleft()
-            law = self._expand(place, world, waiting)
+            place, state = waiting.popleft()
+            law = self._expand(place, state, waiting)
             if law:
                 return self._found(complete=False, law=law[0], story=law[1])
             self._left -= 1
@@ -135,13 +135,13 @@ class Exploration:
         return place
 
     def _expand(
-        self, place: int, world: World, following: deque[tuple[int, World]]
+        self, place: int, state: SystemState, following: deque[tuple[int, SystemState]]
     ) -> tuple[str, tuple[str, ...]] | None:
         system, index = self.system, self._index
-        for choice, (what, then) in enumerate(system.steps(world)):
+        for choice, (what, then) in enumerate(system.steps(state)):
             self._steps += 1
             if isinstance(then, str):
-                return then, (*self.story(place), self._line(world, what))
+                return then, (*self.story(place), self._line(state, what))
             key = system.key(then)
             known = index.get(key)
             if known is None:
@@ -149,7 +149,7 @@ class Exploration:
                 following.append((known, then))
             if choice == 0:
                 self._calm[place] = known
-        if system.unsettled(world) is None:
+        if system.unsettled(state) is None:
             self._calm[place] = -1
         return None
 
@@ -159,8 +159,8 @@ class Exploration:
         """From every state that was expanded, and from a sample of the last, the group settles."""
         longest, complete = 0, not self._waiting
         last = [*self._waiting]
-        for place, world in last[:: max(1, len(last) // SAMPLES)]:
-            law, calm = self._settles(world)
+        for place, state in last[:: max(1, len(last) // SAMPLES)]:
+            law, calm = self._settles(state)
             if law:
                 return self._found(complete=complete, law=law, story=(*self.story(place), *calm))
         distance = array("i", [-1]) * len(self._calm)
@@ -182,18 +182,18 @@ class Exploration:
             longest = max(longest, far)
         return self._found(complete=complete, longest=longest)
 
-    def _settles(self, world: World) -> tuple[str, list[str]]:
+    def _settles(self, state: SystemState) -> tuple[str, list[str]]:
         """The law that calm steps from a state break, and these steps."""
         system, calm = self.system, ["from here on, nothing fails:"]
         for _ in range(SETTLES_WITHIN):
-            if system.unsettled(world) is None:
+            if system.unsettled(state) is None:
                 return "", []
-            what, then = system.calm_step(world)
-            calm.append(self._line(world, what))
+            what, then = system.calm_step(state)
+            calm.append(self._line(state, what))
             if isinstance(then, str):
                 return then, calm
-            world = then
-        return f"the group never settles: {system.unsettled(world)}", calm[:100]
+            state = then
+        return f"the group never settles: {system.unsettled(state)}", calm[:100]
 
     # ------------------------------------------------------------------------------------- story
 
@@ -217,16 +217,16 @@ class Exploration:
         while self._parent[place] >= 0:
             choices.append(self._choice[place])
             place = self._parent[place]
-        world, lines = self.system.first(), []
+        state, lines = self.system.first(), []
         for choice in reversed(choices):
-            what, then = self.system.steps(world)[choice]
+            what, then = self.system.steps(state)[choice]
             assert not isinstance(then, str)
-            lines.append(self._line(world, what))
-            world = then
+            lines.append(self._line(state, what))
+            state = then
         return tuple(lines)
 
-    def _line(self, world: World, what: str) -> str:
-        return f"{(world.now - TIME) / 1000:4.0f} s  {what}"
+    def _line(self, state: SystemState, what: str) -> str:
+        return f"{(state.now - TIME) / 1000:4.0f} s  {what}"
 
 
 def replayed(scenario: Scenario, story: Sequence[str]) -> str:

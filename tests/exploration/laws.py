@@ -8,7 +8,7 @@ from exploration import plugin
 from exploration.clocks import Clocks
 from exploration.coordinator import Coordinators
 from exploration.member import Members, Process
-from exploration.model import Scenario, World
+from exploration.model import Scenario, SystemState
 from exploration.values import AS_OLD_MS, Values
 
 from muster.protocol.ids import MemberId, Role, Task
@@ -35,11 +35,13 @@ class Laws:
         self.clocks = Clocks(self.values)
         self._unsettled: dict[Any, str | None] = {}
 
-    def group(self, world: World) -> Group:
+    def group(self, state: SystemState) -> Group:
         """The group of the newest coordinator; not to be changed."""
-        return self.values[world.running[0].group]
+        return self.values[state.running[0].group]
 
-    def _judged(self, before: World, what: str, then: World | str) -> tuple[str, World | str]:
+    def _judged(
+        self, before: SystemState, what: str, then: SystemState | str
+    ) -> tuple[str, SystemState | str]:
         if isinstance(then, str):
             return what, then
         users: dict[Task, str] = {}
@@ -57,14 +59,14 @@ class Laws:
             law = self._expired_alive(before, then)
         return what, law or then
 
-    def _expired_alive(self, before: World, world: World) -> str | None:
+    def _expired_alive(self, before: SystemState, state: SystemState) -> str | None:
         """No member is removed for its silence whose heartbeats Kafka has acknowledged in time."""
-        was, group = self.group(before), self.group(world)
-        if group is was or len(world.running) > 1 or group.recovery.asked:
+        was, group = self.group(before), self.group(state)
+        if group is was or len(state.running) > 1 or group.recovery.asked:
             return None
-        for process in world.processes:
+        for process in state.processes:
             session = self.members.session(process)
-            now = process.clock_ms(world.now)
+            now = process.clock_ms(state.now)
             if process.ended or session.lease_ms is None or session.lease_ms <= now:
                 continue
             place = (process.name, session.incarnation)
@@ -72,15 +74,15 @@ class Laws:
                 return f"{process.name} has a lease and is removed"
         return None
 
-    def _ended_lease(self, world: World) -> str | None:
+    def _ended_lease(self, state: SystemState) -> str | None:
         """No member has a lease on a task that the group has given to another."""
-        group = self.group(world)
-        is_behind = world.running[0].begun  # a part of the batch that it takes again is published
-        if group.recovery.asked or len(world.running) > 1 or is_behind:
+        group = self.group(state)
+        is_behind = state.running[0].begun  # a part of the batch that it takes again is published
+        if group.recovery.asked or len(state.running) > 1 or is_behind:
             return None
-        for process in world.processes:
+        for process in state.processes:
             session = self.members.session(process)
-            now = process.clock_ms(world.now)
+            now = process.clock_ms(state.now)
             if process.ended or session.lease_ms is None or session.lease_ms <= now:
                 continue
             slot = group.roster.by_id.get(MemberId(process.name))
@@ -91,20 +93,20 @@ class Laws:
                     return f"{process.name} has a lease on {task}, which the group gave away"
         return None
 
-    def unsettled(self, world: World) -> str | None:
+    def unsettled(self, state: SystemState) -> str | None:
         """Why the group has not settled; None = it has."""
-        place = (world.running, tuple([(p.session, p.using) for p in world.processes]))
+        place = (state.running, tuple([(p.session, p.using) for p in state.processes]))
         if place not in self._unsettled:
-            self._unsettled[place] = self._why_unsettled(world)
+            self._unsettled[place] = self._why_unsettled(state)
         return self._unsettled[place]
 
-    def _why_unsettled(self, world: World) -> str | None:
-        group = self.group(world)
-        coordinator = world.running[0]
-        others = [each for each in world.running[1:] if not each.obeys]  # others may be frozen
+    def _why_unsettled(self, state: SystemState) -> str | None:
+        group = self.group(state)
+        coordinator = state.running[0]
+        others = [each for each in state.running[1:] if not each.obeys]  # others may be frozen
         if others or coordinator.begun:
             return "a coordinator is at work"
-        live = [p for p in world.processes if not p.ended]
+        live = [p for p in state.processes if not p.ended]
         if not live:
             return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
         if (

@@ -108,8 +108,8 @@ class Scenario(NamedTuple):
     rebuild_ms: int = REBUILD_MS
 
 
-class World(NamedTuple):
-    """One state. Groups, events, records and sends are numbers of `Values`.
+class SystemState(NamedTuple):
+    """One state of the whole system. Groups, events, records and sends are numbers of `Values`.
 
     Attributes:
         now: true time, and the broker's.

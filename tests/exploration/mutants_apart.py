@@ -9,7 +9,7 @@ from __future__ import annotations
 from exploration.model import Budget, Scenario
 from exploration.mutants import Mutant
 from exploration.scenarios import ONE, TWO
-from exploration.world import System
+from exploration.steps import System
 
 from muster.state import heartbeats, session_clock, wake_ups
 from muster.streams.heartbeat_covers import Heartbeats

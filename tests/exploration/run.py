@@ -16,7 +16,7 @@ from exploration.exact import Exact
 from exploration.explore import Exploration, Found
 from exploration.reduction import Blocks
 from exploration.scenarios import SCENARIOS
-from exploration.world import System
+from exploration.steps import System
 
 from muster import parallel
 

@@ -9,8 +9,8 @@ from exploration.explore import Exploration
 from exploration.model import Budget, Scenario
 from exploration.reduction import Blocks
 from exploration.scenarios import FRESH_MS, ONE, SCENARIOS
+from exploration.steps import PASSES, System
 from exploration.values import Values
-from exploration.world import PASSES, System
 
 from muster.protocol.records import GroupSnapshot
 
@@ -45,8 +45,8 @@ def later(
     system, found = search.system, set[tuple[bytes, str | None]]()
     steps = system.steps
 
-    def watched(world):  # type: ignore[no-untyped-def]
-        given = steps(world)
+    def watched(state):  # type: ignore[no-untyped-def]
+        given = steps(state)
         for what, then in given:
             if PASSES in what and not isinstance(then, str):
                 same = target.without_silent(moved(then, system, target))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from exploration.model import SETTLES_WITHIN, Scenario, World
+from exploration.model import SETTLES_WITHIN, Scenario, SystemState
+from exploration.steps import System
 from exploration.values import TIME
-from exploration.world import System
 
 STEPS = 250
 """Steps of a walk."""
@@ -53,7 +53,7 @@ def walks(scenario: Scenario, seed: int, count: int, steps: int = STEPS) -> Iter
 
 def _walked(system: System, seed: int, steps: int) -> Walk:
     rng = Random(f"walk/{seed}")
-    world, story = system.first(), list[str]()
+    state, story = system.first(), list[str]()
     # In every second walk a member may also write while it reads nothing.
     parts = ("",) if seed % 2 else ("", "reads")
     actors = [f"{name} {part}" for name in system.scenario.members for part in parts]
@@ -64,30 +64,32 @@ def _walked(system: System, seed: int, steps: int) -> Walk:
             asleep = "" if rng.random() < WAKES else asleep
         elif rng.random() < DOZES:
             asleep = rng.choice(actors)
-        what, then = _next(system, world, rng, asleep)
-        story.append(f"{(world.now - TIME) / 1000:4.0f} s  {what}")
+        what, then = _next(system, state, rng, asleep)
+        story.append(f"{(state.now - TIME) / 1000:4.0f} s  {what}")
         if isinstance(then, str):
             return Walk(seed, step, then, tuple(story))
-        world = then
+        state = then
     story.append("from here on, nothing fails:")
     for _ in range(SETTLES_WITHIN):
-        if system.unsettled(world) is None:
+        if system.unsettled(state) is None:
             return Walk(seed, steps)
-        what, then = system.calm_step(world)
-        story.append(f"{(world.now - TIME) / 1000:4.0f} s  {what}")
+        what, then = system.calm_step(state)
+        story.append(f"{(state.now - TIME) / 1000:4.0f} s  {what}")
         if isinstance(then, str):
             return Walk(seed, steps, then, tuple(story))
-        world = then
-    law = f"the group never settles: {system.unsettled(world)}"
+        state = then
+    law = f"the group never settles: {system.unsettled(state)}"
     return Walk(seed, steps, law, tuple(story[: steps + 100]))
 
 
-def _next(system: System, world: World, rng: Random, asleep: str) -> tuple[str, World | str]:
-    calm, faults = system.calm_and_faults(world)
+def _next(
+    system: System, state: SystemState, rng: Random, asleep: str
+) -> tuple[str, SystemState | str]:
+    calm, faults = system.calm_and_faults(state)
     if faults and rng.random() < FAULTY:
         return rng.choice(faults)
     # One by one: the events of an actor that sleeps are not written either.
     awake = [step for step in calm if not asleep or f"{asleep} ".rstrip() not in f"{step[0]} "]
     if awake:
         return rng.choice(awake)
-    return system.passed(world)
+    return system.passed(state)
