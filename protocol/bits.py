@@ -19,7 +19,7 @@ RICE_PARAMETER_MAX = 31
 ZEROS = 32
 """The Rice parameter of a list of zeros, which takes no bits."""
 FEW = 48
-"""Up to about this many numbers are written faster without numpy."""
+"""Up to about this many numbers are written and read faster without numpy."""
 WORD_BITS_MAX = 56
 """A word of this size fits 64 bits with the up to seven bits before it in its first byte."""
 
@@ -221,11 +221,22 @@ def take_numbers(data: bytes, count: int) -> NDArray[np.int64]:
         return np.frombuffer(data, "<i8", count, 1).astype(np.int64)
     if count == 0 or len(data) < 9 or bits > WORD_BITS_MAX:
         raise DecodeError(f"no {count} numbers of {bits} bits")
+    if count <= FEW and 8 * (len(data) - 9) in range(count * bits, count * bits + 8):
+        return _take_few(data, count, bits)
     words, end = take_words(data, 9, count, bits)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes behind {count} numbers", end)
     least = np.int64(int.from_bytes(data[1:9], "little", signed=True))
     return words.astype(np.int64) + least
+
+
+def _take_few(data: bytes, count: int, bits: int) -> NDArray[np.int64]:
+    """`take_numbers` with one call of numpy, for `count` numbers that fill `data`."""
+    least = int.from_bytes(data[1:9], "little", signed=True)
+    words, mask = int.from_bytes(data[9:], "little"), (1 << bits) - 1
+    numbers = ((words >> place * bits & mask) + least for place in range(count))
+    # A sum beyond 63 bits, which no writer makes, wraps around as numpy's does.
+    return np.array([n if n < 1 << 63 else n - (1 << 64) for n in numbers], dtype=np.int64)
 
 
 def inflate(data: bytes, at: int, size_max: int) -> tuple[bytes, int]:

@@ -58,9 +58,9 @@ from muster.streams import (
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
     folder_lock,
-    job_ids,
     last_run,
     predecessors,
+    stale_checkpoint,
     topic_ids,
     unverified,
 )
@@ -146,7 +146,7 @@ def _run(config: JobConfig) -> int:
             checkpoint = takeover.claimable(checkpoint, config, job)
             ids = topic_ids.check(checkpoint, config.clients, topics)
         else:
-            job_ids.check(checkpoint, config.clients, config.prefixes, job)
+            stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})

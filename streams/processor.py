@@ -57,15 +57,12 @@ from muster.streams.batch.inbox import (
 from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
-from muster.streams.batch.work_limits import LargeConfigs, Limits
+from muster.streams.batch.work_limits import LargeConfigs, Limits, NewGroups
 from muster.streams.operator_envelope import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
-
-NEW_GROUPS_MAX = 10
-"""New groups without a config that one Spark task accepts in a batch."""
 
 BATCH_ID = "streaming.sql.batchId"
 """Spark's property with the number of the batch that a task works on."""
@@ -131,7 +128,7 @@ class GroupProcessor(StatefulProcessor):
         self._liveness, self._snapshot = values(handle)
         self._letter_budget = LetterBudget()
         self._large_configs = LargeConfigs()
-        self._new_groups = 0
+        self._new_groups = NewGroups()
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         self._is_suspect = batch is not None and batch == self._suspect_batch
@@ -171,7 +168,8 @@ class GroupProcessor(StatefulProcessor):
         refusals: list[Row] = []
         if beyond:
             refusals += self._letters(refuse_beyond_share(lane, beyond, self._topics, signed))
-        if stored.snapshot is None and self._is_one_too_many(entries):
+        is_new = stored.snapshot is None and not self._has_config(entries)
+        if is_new and self._new_groups.is_one_too_many():
             refusals += self._letters(refuse_new_group(lane, entries, self._topics, signed))
             return iter(refusals)
         taken = self._taken(Rows(lane, entries, keyring, stored, group))
@@ -330,17 +328,6 @@ class GroupProcessor(StatefulProcessor):
         )
         letters = self._letter_budget.admitted(prefix, reply.letters)
         return iter(outbox.rows(prefix, [*reply.records, *letters], publisher.partitions))
-
-    def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
-        """Whether a new group without a config is refused, since the batch has too many of them.
-
-        A new group costs ten times as much as a known one, and a client that may write to
-        `membership` can name a million of them. Only an operator may write a config.
-        """
-        if self._has_config(entries):
-            return False
-        self._new_groups += 1
-        return self._new_groups > NEW_GROUPS_MAX
 
     def close(self) -> None:
         """End the batch."""

@@ -17,7 +17,7 @@ from muster.streams import (
     standby_coordinator,
     stopping,
 )
-from muster.streams.checkpoint import job_ids, topic_ids
+from muster.streams.checkpoint import stale_checkpoint, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import QueryFailed
 from muster.streams.job_settings import JobConfig
@@ -62,17 +62,17 @@ def stand_by(
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
     """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
-    found = job_ids.look(checkpoint, config.clients, config.prefixes)
+    found = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
     if found.overtaken_by is not None:
         return _emptied(checkpoint, job, found.overtaken_by)
-    job_ids.note(checkpoint, job, found)
+    stale_checkpoint.note(checkpoint, job, found)
     return checkpoint
 
 
 def _emptied(checkpoint: Checkpoint, job: str, overtaken_by: CoordinatorClaim) -> Checkpoint:
     _log.info("checkpoint emptied", checkpoint=checkpoint.folder, newest=overtaken_by.job)
     checkpoint = checkpoint.emptied()
-    job_ids.note(checkpoint, job)
+    stale_checkpoint.note(checkpoint, job)
     return checkpoint
 
 
@@ -94,11 +94,11 @@ def confirmed(
         StaleCheckpoint: the checkpoint is behind, and the job is not a standby.
         KafkaUnreachable: the claims, or the topics' ids, could not be read.
     """
-    between = job_ids.claimed_between(checkpoint, config.clients, epochs)
+    between = stale_checkpoint.claimed_between(checkpoint, config.clients, epochs)
     if between is None:
         return checkpoint
     if not config.standby:
-        raise job_ids.stale(checkpoint, between, is_newest=False)
+        raise stale_checkpoint.stale(checkpoint, between, is_newest=False)
     checkpoint = _emptied(checkpoint, job, between)
     topic_ids.check(checkpoint, config.clients, source.input_topics(config.prefixes))
     return checkpoint

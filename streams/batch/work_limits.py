@@ -6,6 +6,8 @@ each kind of topic. An event uses credit up by a fixed estimate of what it costs
 core; the credit grows back with the broker's time. Without credit the group's events are refused.
 Its members repeat what matters: a join that is not answered, a report whose digest differs.
 
+Of new groups without a config a batch accepts a few, whatever they ask for.
+
 Rows and stored values decide all of this, never a clock: a replay refuses the same events.
 """
 
@@ -75,6 +77,8 @@ LARGE_CONFIGS_US = 1_000_000
 writer can name another group in each config, which no group's credit limits."""
 LARGE_CONFIG_BYTE_US = 0.1
 """Estimate for each byte of a large config that cannot be decoded."""
+NEW_GROUPS_MAX = 10
+"""New groups without a config that one Spark task accepts in a batch."""
 KEPT_US = 10 * EVENT_US
 """Used credit up to this is not stored: an ordinary batch of a small group changes no format."""
 
@@ -121,6 +125,22 @@ class LargeConfigs:
     def use(self, cost_us: int) -> None:
         """Count one."""
         self._left_us -= cost_us
+
+
+class NewGroups:
+    """The new groups without a config that one Spark task works on in a batch.
+
+    A new group costs ten times as much as a known one, and a client that may write to `membership`
+    can name a million of them. Only an operator may write a config.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def is_one_too_many(self) -> bool:
+        """Count one more; whether it is refused."""
+        self._count += 1
+        return self._count > NEW_GROUPS_MAX
 
 
 class Limits(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 
 from muster.protocol import bits, taskset
 from muster.protocol.bits import pack_numbers, take_numbers
+from muster.protocol.errors import DecodeError
 from muster.protocol.short_segments import POSITIONS_MAX
 from muster.protocol.taskset import Positions, decode_segment, encode_segment
 
@@ -51,3 +52,24 @@ def test_few_numbers_are_packed_as_many_are(width: int, monkeypatch: pytest.Monk
     for numbers, data in zip(lists, few, strict=True):
         assert data == pack_numbers(numbers)
         assert take_numbers(data, len(numbers)).tolist() == numbers.tolist()
+
+
+def test_few_numbers_are_read_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to read numbers give the same, also of bytes that no writer makes."""
+    rng = random.Random(11)
+    rows = [
+        (rng.randint(1, 5), bytes([rng.randint(0, 60)]) + rng.randbytes(rng.randint(7, 40)))
+        for _ in range(5_000)
+    ]
+    rows += [(1, b"\x38" + b"\xff" * 7 + b"\x7f" + b"\xff" * 7)]  # beyond 63 bits
+
+    def read(count: int, data: bytes) -> object:
+        try:
+            return take_numbers(data, count).tolist()
+        except DecodeError as error:
+            return str(error)
+
+    few = [read(count, data) for count, data in rows]
+    monkeypatch.setattr(bits, "FEW", 0)
+    assert few == [read(count, data) for count, data in rows]
+    assert sum(isinstance(each, list) for each in few) > 100

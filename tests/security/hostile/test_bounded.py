@@ -41,7 +41,7 @@ from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
 from muster.state import drains
 from muster.streams import processor
-from muster.streams.batch import letter_limits
+from muster.streams.batch import letter_limits, work_limits
 from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
 from muster.streams.source import lane_of
 
@@ -284,7 +284,7 @@ def test_signatures_of_a_flood_are_so_many() -> None:
 def test_a_process_remembers_groups_up_to_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 groups the cache keeps the newest 10, its limit."""
     monkeypatch.setattr(processor, "CACHE_GROUPS_MAX", 10)
-    monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 40)
+    monkeypatch.setattr(work_limits, "NEW_GROUPS_MAX", 40)
     operator = Operator()
     for n in range(40):
         joins = Join(group=GroupId(f"g{n}"), member=MemberId("m"), incarnation=1)

@@ -17,7 +17,6 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Record, Rejected
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.draft import TURNED_AWAY_MAX
-from muster.streams import processor
 from muster.streams.batch import inbox, letter_limits, work_limits
 from muster.streams.batch.inbox import read_refused
 from muster.streams.source import REFUSED, lane_of, pack, pack_refused
@@ -70,7 +69,7 @@ def test_what_comes_out_and_stays_is_bounded(bomb: Bomb, monkeypatch: pytest.Mon
 
     A batch accepts 100 new groups here, a tenth of the job's limit.
     """
-    monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 100)
+    monkeypatch.setattr(work_limits, "NEW_GROUPS_MAX", 100)
     attack = Attack(bomb)
     assert attack.bytes_out <= 20 * attack.bytes_in + 2_000_000
     for lane in attack.lanes:
@@ -145,7 +144,7 @@ def test_a_flood_of_groups_is_refused_in_part(monkeypatch: pytest.MonkeyPatch) -
 
     A known group and a new one with a config are served in any case.
     """
-    monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 50)
+    monkeypatch.setattr(work_limits, "NEW_GROUPS_MAX", 50)
     (bomb,) = (each for each in BOMBS if each.name == "groups")
     attack = Attack(bomb)
     lanes = list(attack.lanes)

@@ -13,8 +13,8 @@ from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol.codec import encode
 from muster.protocol.records import CoordinatorClaim
 from muster.streams import takeover
-from muster.streams.checkpoint import job_ids, topic_ids
-from muster.streams.checkpoint.job_ids import FILE, Claims
+from muster.streams.checkpoint import stale_checkpoint, topic_ids
+from muster.streams.checkpoint.stale_checkpoint import FILE, Claims
 from muster.streams.errors import StaleCheckpoint
 from muster.streams.job_settings import job_config
 
@@ -28,7 +28,7 @@ class Cluster:
         self.files: dict[str, Files] = defaultdict(dict)
         self.claims: list[str] = []
         self.reads: list[int | None] = []
-        monkeypatch.setattr(job_ids, "read_claims", self._read)
+        monkeypatch.setattr(stale_checkpoint, "read_claims", self._read)
         monkeypatch.setattr(topic_ids, "check", lambda *_: None)
 
     def _read(self, _: ClientSettings, prefix: str, after: int | None = None) -> Claims:
@@ -74,7 +74,7 @@ class Cluster:
             claimable = takeover.claimable(checkpoint, config, job)
             assert isinstance(claimable, MemoryCheckpoint)
             return claimable
-        job_ids.check(checkpoint, config.clients, [P], job)
+        stale_checkpoint.check(checkpoint, config.clients, [P], job)
         return checkpoint
 
 
@@ -108,9 +108,9 @@ def test_a_checkpoint_of_an_earlier_version_is_accepted(cluster: Cluster) -> Non
     cluster.claims.append("another-job")
     cluster.start("/old", "n")
     assert cluster.jobs("/old") == ["n"]
-    for number in range(2 * job_ids.JOBS_MAX):
+    for number in range(2 * stale_checkpoint.JOBS_MAX):
         cluster.start("/old", f"n{number}")
-    assert len(cluster.jobs("/old")) == job_ids.JOBS_MAX
+    assert len(cluster.jobs("/old")) == stale_checkpoint.JOBS_MAX
     cluster.files["/old"] = {FILE: {"jobs": cluster.jobs("/old")}}
     cluster.reads.clear()
     cluster.start("/old", "m")
@@ -124,12 +124,12 @@ def test_a_checkpoint_of_an_earlier_version_is_accepted(cluster: Cluster) -> Non
 def test_starts_whose_claims_are_not_taken_do_not_make_a_checkpoint_stale(cluster: Cluster) -> None:
     """However many starts end before they claim: the job that claimed last is not forgotten."""
     cluster.start("/one", "long ago", is_new=True)
-    for number in range(2 * job_ids.JOBS_MAX):
+    for number in range(2 * stale_checkpoint.JOBS_MAX):
         cluster.checked("/one", f"n{number}")
     cluster.start("/one", "b")
-    assert len(cluster.jobs("/one")) == job_ids.JOBS_MAX + 1
+    assert len(cluster.jobs("/one")) == stale_checkpoint.JOBS_MAX + 1
     cluster.start("/one", "c")
-    assert len(cluster.jobs("/one")) == job_ids.JOBS_MAX
+    assert len(cluster.jobs("/one")) == stale_checkpoint.JOBS_MAX
 
 
 def test_a_claim_between_look_and_claim(cluster: Cluster) -> None:
@@ -175,8 +175,8 @@ def test_claims_as_kafka_has_them() -> None:
     """The newest claim alone, or all behind an epoch; what is no claim is left out."""
     with mock_kafka() as address:
         clients = client_settings(address)
-        assert job_ids.read_claims(clients, P) == (-1, {})
-        assert job_ids.read_claims(clients, P, 5) == (-1, {})
+        assert stale_checkpoint.read_claims(clients, P) == (-1, {})
+        assert stale_checkpoint.read_claims(clients, P, 5) == (-1, {})
         producer = Producer(clients.producer())
         for job in ("a", "b", "c"):
             record = encode(CoordinatorClaim(job=job, host="h", version="1"))
@@ -188,12 +188,12 @@ def test_claims_as_kafka_has_them() -> None:
         assert _read(clients, 9) == {2: "c"}
         producer.produce("muster.coordinator", b"rubbish", b"key", 0)
         assert producer.flush(10) == 0
-        newest, read = job_ids.read_claims(clients, P, 1)
+        newest, read = stale_checkpoint.read_claims(clients, P, 1)
         assert (newest, [*read]) == (3, [2])
-        assert job_ids.read_claims(clients, P) == (3, {})
+        assert stale_checkpoint.read_claims(clients, P) == (3, {})
 
 
 def _read(clients: ClientSettings, after: int | None = None) -> dict[int, str]:
-    newest, read = job_ids.read_claims(clients, P, after)
+    newest, read = stale_checkpoint.read_claims(clients, P, after)
     assert newest == 2
     return {epoch: claim.job for epoch, claim in read.items()}
