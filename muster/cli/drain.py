@@ -12,7 +12,7 @@ import argparse
 import time
 
 from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
-from muster.errors import NotDrained, NotFound, Unreachable
+from muster.errors import BadInput, NotDrained, NotFound, Unreachable
 from muster.kafka.writer import Place, append
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import Drain
@@ -47,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the drain or its cancellation; with --wait, return when the member is empty."""
+    if args.cancel and args.wait:
+        raise BadInput("--wait waits until a member is empty, --cancel undoes the drain: give one")
     settings, prefix = kafka_settings(args), args.topic_prefix
     snapshot = snapshot_of(settings, prefix, args.group)
     known = {m.id for m in snapshot.members}

@@ -71,14 +71,15 @@ class Options:
 
 
 def build(store: Store, options: Options, access: Access) -> Starlette:
-    """The app; its reader is started by the caller.
+    """The app; its reader is started by the caller. `app.state.hub` ends the pages' streams.
 
     Args:
         store: the groups.
         options: how the console was started.
         access: who may use it.
     """
-    pages = _Pages(store, options, access)
+    hub = Hub(store)
+    pages = _Pages(store, options, access, hub)
     routes = [
         Route("/", pages.fleet),
         Route("/group", pages.group),
@@ -97,7 +98,9 @@ def build(store: Store, options: Options, access: Access) -> Starlette:
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     middleware = [Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=2_000)]
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+    app.state.hub = hub
+    return app
 
 
 async def _bad(_: Request, error: Exception) -> Response:
@@ -123,12 +126,12 @@ _HANDLERS: dict[Any, Any] = {
 class _Pages:
     """The routes."""
 
-    def __init__(self, store: Store, options: Options, access: Access) -> None:
+    def __init__(self, store: Store, options: Options, access: Access, hub: Hub) -> None:
         self._store = store
         self._options = options
         self._access = access
         self._views = SharedViews(store)
-        self._hub = Hub(store)
+        self._hub = hub
         self._one_plan = anyio.Semaphore(1)
         self._one_doctor = anyio.Semaphore(1)
         self._templates = Environment(

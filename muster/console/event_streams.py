@@ -51,8 +51,26 @@ class Hub:
         self._is_called = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[GroupKey | None, set[asyncio.Event]] = {}
+        self._end = asyncio.Event()
         self.streams = 0
         store.listen(self._note)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the console stops, so that all streams end."""
+        return self._end.is_set()
+
+    def end(self) -> None:
+        """End all streams; called in the event loop."""
+        self._end.set()
+        for waiting in self._waiting.values():
+            for event in waiting:
+                event.set()
+
+    async def rest(self, pause_s: float) -> None:
+        """Wait so long, or until the streams end."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._end.wait(), pause_s)
 
     def _note(self, key: GroupKey) -> None:
         """Called by the reader; thousands of records cause one call of the event loop."""
@@ -247,7 +265,7 @@ async def events(
     pause_s: float,
     counts: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[str]:
-    """The text of one stream, until the page is closed.
+    """The text of one stream, until the page is closed or the console stops.
 
     Args:
         hub: wakes the stream when a group has changed.
@@ -259,7 +277,7 @@ async def events(
     with hub.watch(key) as event:
         yield "retry: 1500\n\n"
         quiet_since = time.monotonic()
-        while True:
+        while not hub.has_ended:
             event.clear()
             payload = await run_in_threadpool(message)
             if payload is not None:
@@ -268,7 +286,7 @@ async def events(
             elif time.monotonic() - quiet_since > KEEP_ALIVE_S:
                 quiet_since = time.monotonic()
                 yield ": nothing new\n\n"
-            await asyncio.sleep(pause_s)
+            await hub.rest(pause_s)
             try:
                 wait_s = COUNTS_S if counts() or key is None else KEEP_ALIVE_S / 3
                 await asyncio.wait_for(event.wait(), wait_s)

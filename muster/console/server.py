@@ -97,6 +97,15 @@ def address(listen_on: ListenAddress, bound: socket.socket) -> str:
     return f"{'http' if listen_on.certificate is None else 'https'}://{name}:{port}/"
 
 
+class _Server(uvicorn.Server):
+    """A server that ends the pages' streams when it stops, instead of waiting in vain for them."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then the server."""
+        self.config.app.state.hub.end()  # type: ignore[union-attr]  # `build` made the app
+        await super().shutdown(sockets)
+
+
 class Console:
     """A console that is ready to run.
 
@@ -126,7 +135,7 @@ class Console:
         self._socket = listen(listen_on)
         self.url = address(listen_on, self._socket)
         self._reader = reader
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 build(store, options, access),
                 log_config=None,

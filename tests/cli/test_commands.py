@@ -217,6 +217,8 @@ def test_drain_writes_the_order(fresh: Topics, capsys: Output) -> None:
     assert capsys.readouterr().out == "W1: draining, until it is undone with --cancel\nW1: empty\n"
     assert run(fresh, *group, "W2", "--wait", "--timeout-ms", "0") == 1
     assert capsys.readouterr().err == "muster drain: W2 still holds 6 tasks after 0 ms\n"
+    assert run(fresh, *group, "W2", "--cancel", "--wait") == 2
+    assert "--cancel undoes the drain: give one" in capsys.readouterr().err
     assert run(fresh, *group, "W2", "--cancel") == 0
     where = Origin("", 0, 0, 0)
     rows = read(fresh.clients, fresh.name(TopicKind.MEMBERSHIP))

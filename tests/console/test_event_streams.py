@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from typing import Any
 
 import pytest
 from support.console.kafka_groups import consumer, seen
 from support.console.played import PREFIX, demo_life, play
+from support.console.served import served
 
 from muster.console import event_streams
 from muster.console.event_streams import FleetStream, GroupStream, SharedViews
@@ -92,3 +94,16 @@ def test_the_list_of_groups_keeps_no_page_of_a_group_waiting(
 
     monkeypatch.setattr(event_streams, "rows", rows)
     assert views.fleet() == {}
+
+
+@pytest.mark.parametrize("page", ["/events/fleet", f"/events/group?prefix={PREFIX}&group=g"])
+def test_open_pages_let_the_console_stop(page: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Their streams end. A server that gives up waiting for them logs an error."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    with served(store) as url:
+        stream = urllib.request.urlopen(url.rstrip("/") + page, timeout=30)
+        assert stream.readline() == b"retry: 1500\n"
+    with stream:
+        stream.read()  # to its end
+    assert [record.getMessage() for record in caplog.records] == []
