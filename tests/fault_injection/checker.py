@@ -100,7 +100,9 @@ class CheckedJob(Job):
         """
         step = super().decide(events)
         broken = forgotten_drain(self.group, events, step.group)
-        if broken is None and step.group.target.generation > self.group.target.generation:
+        is_placed = step.group.target.generation > self.group.target.generation
+        # With the answer from aside a new config may come, which the next generation places.
+        if broken is None and is_placed and not step.group.target.is_overtaken:
             broken = misplaced(step.group)
         if broken is not None:
             raise LawBroken(broken)
