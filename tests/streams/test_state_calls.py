@@ -44,17 +44,19 @@ class Store(threading.Thread):
         self._kept: dict[tuple[bytes, str], bytes] = {}
 
     def run(self) -> None:
-        """Answer until the other end is closed."""
-        while head := self._file.read(8):
-            request = self._file.read(int.from_bytes(head[4:], "big"))
-            self.requests.append(request)
-            message = messages.StateRequest()
-            message.ParseFromString(request)
-            reply = self._reply(message).SerializeToString()
-            self.may_answer.wait()
-            self._file.write(len(reply).to_bytes(4, "big") + reply)
-            self._file.flush()
-        self._file.close()
+        """Answer until the other end is closed, which may be before it reads the last reply."""
+        with suppress(OSError):
+            while head := self._file.read(8):
+                request = self._file.read(int.from_bytes(head[4:], "big"))
+                self.requests.append(request)
+                message = messages.StateRequest()
+                message.ParseFromString(request)
+                reply = self._reply(message).SerializeToString()
+                self.may_answer.wait()
+                self._file.write(len(reply).to_bytes(4, "big") + reply)
+                self._file.flush()
+        with suppress(OSError):  # what it could not send is still in the file
+            self._file.close()
 
     def _reply(self, message: Any) -> Any:  # Protobuf's classes have no types
         if message.HasField("implicitGroupingKeyRequest"):
