@@ -17,7 +17,7 @@ from muster.discovery.topics import Topic, topics
 from muster.errors import BadInput, Unreachable
 from muster.kafka.access_check import Refused
 from muster.kafka.cluster import admin, failures_named
-from muster.kafka.groups import Description, Kind, describe_stable_with, describe_with
+from muster.kafka.groups import Description, Kind, describe_stable_with
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.output import wall_ms
@@ -67,11 +67,7 @@ def read_groups(
         NotFound, BadInput, Unreachable, Refused: as `muster.kafka.groups.describe`.
     """
     with connected(clients) as client:
-        described = (
-            describe_stable_with(client, groups, tuple(Kind))
-            if waits
-            else describe_with(client, groups)
-        )
+        described = describe_stable_with(client, groups, tuple(Kind) if waits else ())
     return [
         _read_group(clients, without_governor(each), measures, connect_url) for each in described
     ]

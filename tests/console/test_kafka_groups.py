@@ -22,8 +22,9 @@ from muster.console.kafka_groups import GROUPS_MAX, PublishedShadows
 from muster.console.plans import plan_json, question
 from muster.console.store import SHADOWED, GroupKey, Store
 from muster.errors import BadInput
-from muster.kafka.groups import Kind, Listed
+from muster.kafka.groups import ConnectWorker, Description, Kind, Listed, Member
 from muster.kafka.settings import client_settings
+from muster.shadow.group_reader import ShadowedGroup
 
 KEY = GroupKey(SHADOWED, "shop")
 
@@ -38,6 +39,21 @@ def looked() -> tuple[Store, PublishedShadows]:
     shown.take(seen(3_000, state="PreparingRebalance"))  # Kafka says nothing of members then
     shown.take(seen(4_000, consumer("A", 0, 1), consumer("B", 2, 3)))
     return store, shown
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+def test_a_connect_cluster_that_rebalances_is_no_generation(state: str) -> None:
+    """Kafka then returns ids instead of the workers' names, and no tasks; then all is as before."""
+    store, kind = Store([PREFIX]), Kind.CONNECT
+    shown = PublishedShadows(store)
+    job = ConnectWorker(2, "http://w1:8083/", 7, {"a": (-1, 0)}, {}, {}, "http://w1:8083/", 0)
+    for at_ms, now, work in ((1_000, "Stable", job), (2_000, state, None), (3_000, "Stable", job)):
+        worker = Member("connect-w1-5c2e", None, "c", "10.0.0.1", connect=work)
+        described = Description("shop", kind, now, "sessioned", None, (worker,))
+        shown.take(ShadowedGroup(described, at_ms=at_ms))
+    history = store.history(KEY)
+    assert history is not None
+    assert [r.generation for r in history.generations] == [1]
 
 
 def test_a_change_is_a_generation() -> None:

@@ -168,7 +168,8 @@ def test_values_without_end_are_written(installed: None) -> None:
     assert len(store.requests) == 2 + 2 * 5_000 + 1
 
 
-def test_a_refused_value_fails_the_task(installed: None) -> None:
+@pytest.mark.parametrize("last", ["get", "remove_implicit_key"])
+def test_a_refused_value_fails_the_task(last: str, installed: None) -> None:
     """The error comes with the next reply that is read, at the latest with the last one."""
     with connected(state_calls.Client) as (client, store):
         liveness, snapshot = values(StatefulProcessorHandle(client))
@@ -176,11 +177,4 @@ def test_a_refused_value_fails_the_task(installed: None) -> None:
         client.set_implicit_key((b"muster\0a",))
         liveness.update((b"bad",))
         with pytest.raises(PySparkRuntimeError, match="no room"):
-            snapshot.get()
-    with connected(state_calls.Client) as (client, store):
-        liveness, _ = values(StatefulProcessorHandle(client))
-        store.refuses = b"bad"
-        client.set_implicit_key((b"muster\0a",))
-        liveness.update((b"bad",))
-        with pytest.raises(PySparkRuntimeError, match="no room"):
-            client.remove_implicit_key()
+            getattr(snapshot if last == "get" else client, last)()
