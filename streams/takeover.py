@@ -62,10 +62,10 @@ def stand_by(
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
     """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
-    found = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
-    if found.overtaken_by is not None:
-        return _emptied(checkpoint, job, found.overtaken_by)
-    stale_checkpoint.note(checkpoint, job, found)
+    look = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
+    if look.overtaken_by is not None:
+        return _emptied(checkpoint, job, look.overtaken_by)
+    stale_checkpoint.note(checkpoint, job, look)
     return checkpoint
 
 

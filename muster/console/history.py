@@ -186,11 +186,11 @@ class History:
         """The moment with this number; None if it is not kept."""
         while self.moments and self.moments[0].number <= number:
             try:
-                found = self.moments[number - self.moments[0].number]
+                moment = self.moments[number - self.moments[0].number]
             except IndexError:
                 return None
-            if found.number == number:
-                return found  # else the reader dropped the oldest meanwhile: look again
+            if moment.number == number:
+                return moment  # else the reader dropped the oldest meanwhile: look again
         return None
 
     def moment_at(self, at_ms: int) -> Moment | None:
