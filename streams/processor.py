@@ -41,6 +41,7 @@ from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
 from muster.state.group import Group
+from muster.streams import state_calls
 from muster.streams.batch import byte_limits, canary_answer, group_batch, outbox, quarantine
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
@@ -63,6 +64,9 @@ from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
+
+LIVENESS_AHEAD_BYTES_MAX = 1 << 18
+"""A liveness of at most so many bytes is read together with those of other groups."""
 
 BATCH_ID = "streaming.sql.batchId"
 """Spark's property with the number of the batch that a task works on."""
@@ -135,6 +139,7 @@ class GroupProcessor(StatefulProcessor):
         self._computes_aside = context is not None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
+        state_calls.ahead.first = self._first_question
 
     def handleInitialState(
         self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
@@ -338,13 +343,23 @@ class GroupProcessor(StatefulProcessor):
             gc.collect()
             gc.freeze()
 
+    def _first_question(self, lane: bytes) -> state_calls.Question | None:
+        """What `_load` asks the state store first; a large liveness is not read ahead."""
+        if lane.endswith(REFUSED):
+            return None
+        cached = _cache.get(lane)
+        if cached is None:
+            return state_calls.Question("snapshot", whole=False)
+        size = len(cached.stored.liveness or b"")
+        return state_calls.Question("liveness") if size <= LIVENESS_AHEAD_BYTES_MAX else None
+
     def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
         """The stored values of a group, and the group if it is in memory and still up to date."""
         cached = _cache.get(lane)
         if cached is None:
-            snapshot = _read(self._snapshot)
-            # A read from the store is a fifth of what a new group costs.
-            return (Stored() if snapshot is None else Stored(_read(self._liveness), snapshot)), None
+            if not self._snapshot.exists():
+                return Stored(), None
+            return Stored(_read(self._liveness), _read(self._snapshot)), None
         liveness = _read(self._liveness)
         if liveness is not None and cached.stored.liveness == liveness:
             _cache.move_to_end(lane)

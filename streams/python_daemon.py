@@ -13,9 +13,10 @@ from pyspark.daemon import manager
 import muster.assignor.registry
 import muster.streams.operator_envelope
 import muster.streams.processor  # noqa: F401  # for the workers
-from muster.streams import state_calls, worker_output
+from muster.streams import state_calls, worker_input, worker_output
 
 if __name__ == "__main__":
+    worker_input.install()
     worker_output.install()
     state_calls.install()
     manager()

@@ -1,36 +1,88 @@
-"""How a Spark worker talks to the state store: it does not wait for replies that only say "done".
+"""How a Spark worker talks to the state store: in few messages, and with few waits.
 
 PySpark sends each request over a socket and waits for the JVM's reply: when it sets the key of the
 next group, reads a value, and writes one. A group that changes costs five such waits, and each is a
 change from one process to another and back. `install` lets the worker go on:
 
-- a key is sent together with the request that follows it;
-- a value is sent at once, and the JVM writes it while the worker processes the next group.
+- a key is sent only with a request about its group, and together with it;
+- the first question about a group is asked together with those about the next groups (`Ahead`);
+- what a group writes is sent at once, and the JVM writes it while the worker processes the next
+  group.
 
-The JVM answers in order, so the worker reads these replies before the next one that it needs. The
-last call of a task waits for its reply, so a value that could not be written fails the task.
+The JVM answers in order, so the worker reads the replies to writes before the next one that it
+needs. The last call of a task waits for its reply, so a value that could not be written fails the
+task.
 
 The classes are PySpark's own, so muster asks for one exact version of PySpark, and
-`tests/streams/test_state_calls.py` compares what is sent.
+`tests/streams/test_state_calls.py` compares what is read and written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple, TypeAlias
 
 import pyspark.worker
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.streaming import stateful_processor
+from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.streaming.value_state_client import ValueStateClient
+from pyspark.sql.types import StructType
 
 _FRAME = Struct(">ii")
 """Before each request: PySpark's version of the format, and the request's length in bytes."""
 UNREAD_MAX = 16
 """Replies that a worker leaves unread. The socket holds some hundred; when it is full, both ends
 would wait for ever. Groups that are read back ask for no reply at all."""
+AHEAD_MAX = 32
+"""Groups of which the first question is asked together."""
+_EXISTS, _MISSING = 0, 2
+"""Statuses of a reply to the question whether there is a value."""
+
+
+@dataclass
+class Ahead:
+    """What the task of this process will ask; a worker process has one task at a time.
+
+    Attributes:
+        lanes: which it works on next, in order; `worker_input` writes them here.
+        first: lane → the first question about its group; None = nothing is asked. A reply should be
+            small, because those about `AHEAD_MAX` groups are in memory at once.
+    """
+
+    lanes: deque[bytes] = field(default_factory=deque)
+    first: Callable[[bytes], Question | None] = lambda lane: None
+
+
+ahead = Ahead()
+Reply: TypeAlias = tuple[int, str, bytes]
+"""Status (0 = done), error message, value."""
+
+
+class Question(NamedTuple):
+    """A question about one of a group's two values.
+
+    Attributes:
+        name: of the value.
+        whole: what the value is; False = whether there is one.
+    """
+
+    name: str
+    whole: bool = True
+
+    def request(self) -> bytes:
+        """The message that asks it."""
+        call = messages.ValueStateCall(stateName=self.name)
+        if self.whole:
+            call.get.SetInParent()
+        else:
+            call.exists.SetInParent()
+        return _of_variable(call)
 
 
 def install() -> None:
@@ -46,45 +98,104 @@ class Client(StatefulProcessorApiClient):
     form of reply, which `_receive_proto_message` reads.
     """
 
+    _key: tuple[bytes] = (b"",)
+    """Of the group whose turn it is; the JVM has it when `_has_sent_key`."""
+    _has_sent_key = True
     _unread = 0
-    """Replies that are on their way and that nothing has read yet."""
+    """Replies to writes and keys that are on their way and that nothing has read yet."""
     _goes_on = False
-    _sends_later = False
+
+    def __init__(
+        self, state_server_port: int | str, key_schema: StructType, is_driver: bool = False
+    ) -> None:
+        super().__init__(state_server_port, key_schema, is_driver)
+        self._replies: dict[bytes, tuple[Question, Reply]] = {}
+        """Lane → its first question and the reply, read ahead."""
+
+    def set_implicit_key(self, key: tuple[bytes]) -> None:
+        """Begin with a group: what follows reads and writes its values."""
+        self.sockfile.flush()  # what the group before has written
+        self._key, self._has_sent_key = key, False
+
+    def ask(self, question: Question) -> Reply:
+        """The reply to a question about the group."""
+        lane = self._key[0]
+        if lane in ahead.lanes:
+            self._ask_ahead(lane)
+        asked, reply = self._replies.pop(lane, (None, None))
+        if asked == question and reply is not None:
+            return reply
+        self._send_key()
+        self._send_proto_message(question.request())
+        return self._receive_proto_message()
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Within this the reply to a request is left unread."""
+    def writing(self) -> Iterator[None]:
+        """Within this a request is sent with the next one, and its reply is left unread."""
+        self._replies.pop(self._key[0], None)  # it would be out of date
+        self._send_key()
         self._goes_on = True
         try:
             yield
         finally:
             self._goes_on = False
 
-    def set_implicit_key(self, key: tuple[bytes]) -> None:
-        """Set the key of which the following requests read and write the values."""
-        self._sends_later = True
-        try:
-            with self.going_on():
-                super().set_implicit_key(key)
-        finally:
-            self._sends_later = False
+    def _ask_ahead(self, lane: bytes) -> None:
+        """Ask about this group and those after it, then read all replies.
+
+        Nothing else is sent meanwhile, so the replies need not fit into the socket.
+        """
+        while ahead.lanes[0] != lane:
+            ahead.lanes.popleft()
+        self._replies = {}
+        asked: list[tuple[bytes, Question]] = []
+        while ahead.lanes and len(asked) < AHEAD_MAX:
+            each = ahead.lanes.popleft()
+            question = ahead.first(each)
+            if question is not None:
+                self._write(self._key_request((each,)))
+                self._write(question.request())
+                asked.append((each, question))
+                self._has_sent_key = False
+        self.sockfile.flush()
+        self._read_unread()
+        for each, question in asked:
+            _check(super()._receive_proto_message())
+            self._replies[each] = question, super()._receive_proto_message()
+
+    def _send_key(self) -> None:
+        if not self._has_sent_key:
+            self._write(self._key_request(self._key))
+            self._unread += 1
+            self._has_sent_key = True
+
+    def _key_request(self, key: tuple[bytes]) -> bytes:
+        key_bytes = self._serialize_to_bytes(self.key_schema, key)
+        call = messages.ImplicitGroupingKeyRequest(
+            setImplicitKey=messages.SetImplicitKey(key=key_bytes)
+        )
+        return bytes(messages.StateRequest(implicitGroupingKeyRequest=call).SerializeToString())
+
+    def _write(self, message: bytes) -> None:
+        self.sockfile.write(_FRAME.pack(0, len(message)) + message)
 
     def _send_proto_message(self, message: bytes) -> None:
-        self.sockfile.write(_FRAME.pack(0, len(message)) + message)
-        if not self._sends_later:
+        self._write(message)
+        if not self._goes_on:
             self.sockfile.flush()
 
-    def _receive_proto_message(self) -> tuple[int, str, bytes]:
+    def _receive_proto_message(self) -> Reply:
         if self._goes_on and self._unread < UNREAD_MAX:
             self._unread += 1
             return 0, "", b""
         self.sockfile.flush()
+        self._read_unread()
+        return super()._receive_proto_message()
+
+    def _read_unread(self) -> None:
         while self._unread:
             self._unread -= 1
-            status, message, _ = super()._receive_proto_message()
-            if status != 0:
-                raise PySparkRuntimeError(f"the state store refused a key or a value: {message}")
-        return super()._receive_proto_message()
+            _check(super()._receive_proto_message())
 
 
 class Values(ValueStateClient):
@@ -92,12 +203,38 @@ class Values(ValueStateClient):
 
     _stateful_processor_api_client: Client
 
+    def exists(self, state_name: str) -> bool:
+        """Whether there is a value."""
+        status, message, _ = self._stateful_processor_api_client.ask(Question(state_name, False))
+        if status not in (_EXISTS, _MISSING):
+            raise PySparkRuntimeError(f"the state store cannot look a value up: {message}")
+        return status == _EXISTS
+
+    def get(self, state_name: str) -> tuple[bytes] | None:
+        """Read the value; None = there is none."""
+        client = self._stateful_processor_api_client
+        status, message, value = client.ask(Question(state_name))
+        if status != 0:
+            raise PySparkRuntimeError(f"the state store cannot read a value: {message}")
+        return tuple(client._deserialize_from_bytes(value)) if value else None
+
     def update(self, state_name: str, value: tuple[bytes]) -> None:
         """Write the value."""
-        with self._stateful_processor_api_client.going_on():
+        with self._stateful_processor_api_client.writing():
             super().update(state_name, value)
 
     def clear(self, state_name: str) -> None:
         """Remove the value."""
-        with self._stateful_processor_api_client.going_on():
+        with self._stateful_processor_api_client.writing():
             super().clear(state_name)
+
+
+def _of_variable(call: messages.ValueStateCall) -> bytes:
+    request = messages.StateVariableRequest(valueStateCall=call)
+    return bytes(messages.StateRequest(stateVariableRequest=request).SerializeToString())
+
+
+def _check(reply: Reply) -> None:
+    status, message, _ = reply
+    if status != 0:
+        raise PySparkRuntimeError(f"the state store refused a key or a value: {message}")

@@ -1,9 +1,10 @@
-"""Requests to the state store: the bytes are those that PySpark sends, and no reply gets lost."""
+"""Requests to the state store: they read and write what PySpark's do, and no reply gets lost."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,6 +22,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from muster.streams import state_calls
 from muster.streams.operator_envelope import values
 
+FIRST = state_calls.Question("snapshot", whole=False)
 KEY = StructType([StructField("lane", BinaryType())])
 
 
@@ -29,6 +31,7 @@ class Store(threading.Thread):
 
     Attributes:
         requests: what it was asked, in order; bytes.
+        written: keys, names and values that it was given, in order; no value = it was removed.
         refuses: a value that it does not write.
         may_answer: while it is not set, the store reads requests and answers none.
     """
@@ -41,7 +44,8 @@ class Store(threading.Thread):
         self.may_answer = threading.Event()
         self.may_answer.set()
         self._key = b""
-        self._kept: dict[tuple[bytes, str], bytes] = {}
+        self.written: list[tuple[bytes, str, bytes]] = []
+        self.kept: dict[tuple[bytes, str], bytes] = {}
 
     def run(self) -> None:
         """Answer until the other end is closed, which may be before it reads the last reply."""
@@ -65,13 +69,17 @@ class Store(threading.Thread):
             call = message.stateVariableRequest.valueStateCall
             place = (self._key, call.stateName)
             if call.HasField("get"):
-                return messages.StateResponse(value=self._kept.get(place, b""))
-            if call.HasField("clear"):
-                self._kept.pop(place, None)
-            elif self.refuses and self.refuses in call.valueStateUpdate.value:
+                return messages.StateResponse(value=self.kept.get(place, b""))
+            if call.HasField("exists"):
+                return messages.StateResponse(statusCode=0 if place in self.kept else 2)
+            value = call.valueStateUpdate.value
+            if self.refuses and self.refuses in value:
                 return messages.StateResponse(statusCode=1, errorMessage="no room")
+            self.written.append((*place, value))
+            if call.HasField("clear"):
+                self.kept.pop(place, None)
             else:
-                self._kept[place] = call.valueStateUpdate.value
+                self.kept[place] = value
         return messages.StateResponse()
 
 
@@ -112,6 +120,7 @@ def a_task(client: Any) -> list[object]:
         if lane.endswith(b"b"):
             snapshot.clear()
             read.append((liveness.get(), snapshot.get()))
+        read.append((liveness.exists(), snapshot.exists()))
     client.set_implicit_key((b"muster\0d",))  # a lane of which nothing is read
     client.remove_implicit_key()
     return read
@@ -122,19 +131,94 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Muster's classes stand where a worker takes its own from, as `install` puts them."""
     monkeypatch.setattr(pyspark.worker, "StatefulProcessorApiClient", StatefulProcessorApiClient)
     monkeypatch.setattr(stateful_processor, "ValueStateClient", ValueStateClient)
+    monkeypatch.setattr(state_calls, "ahead", state_calls.Ahead())
     state_calls.install()
 
 
-def test_what_is_sent_and_read_is_the_same(installed: None) -> None:
-    """Each request and each value read equals those of PySpark's own classes."""
+def test_what_is_read_and_written_is_the_same(installed: None) -> None:
+    """Each value read and written equals those of PySpark's own classes, with fewer requests."""
     with connected(pyspark.worker.StatefulProcessorApiClient) as (client, ours):
         assert isinstance(client, state_calls.Client)
         read = a_task(client)
     stateful_processor.ValueStateClient = ValueStateClient
     with connected(StatefulProcessorApiClient) as (client, theirs):
         assert read == a_task(client)
-    assert ours.requests == theirs.requests
+    assert (ours.written, ours.kept) == (theirs.written, theirs.kept)
+    assert set(ours.requests) < set(theirs.requests)  # the key of which nothing is read
     assert (b"muster\0a lives",) in [lives for lives, _ in read]  # type: ignore[misc]
+
+
+def lanes_of(count: int) -> list[bytes]:
+    """So many lanes that come next."""
+    lanes = [b"muster\0%d" % number for number in range(count)]
+    state_calls.ahead.lanes = deque(lanes)
+    return lanes
+
+
+def test_the_first_question_is_asked_for_many_groups_at_once(installed: None) -> None:
+    """The store gets no request between two groups; each group still gets its own reply."""
+    lanes = lanes_of(state_calls.AHEAD_MAX + 5)
+    state_calls.ahead.first = lambda lane: None if lane == lanes[1] else FIRST
+    with connected(state_calls.Client) as (client, store):
+        _, snapshot = values(StatefulProcessorHandle(client))
+        for lane in lanes[::3]:
+            store.kept[client._serialize_to_bytes(KEY, (lane,)), "snapshot"] = b"kept"
+        asked = []
+        for lane in lanes:
+            client.set_implicit_key((lane,))
+            before = len(store.requests)
+            assert snapshot.exists() == (lane in lanes[::3])
+            asked.append(len(store.requests) - before)
+        client.remove_implicit_key()
+    # The group without a first question asks by itself; the others ask in two runs.
+    assert [count for count in asked if count] == [2 * state_calls.AHEAD_MAX, 2, 2 * 4]
+    assert asked[1] == 2
+
+
+def test_what_is_read_after_a_write_is_what_was_written(installed: None) -> None:
+    """A reply that was read ahead does not outlive a write of its group, nor another question."""
+    lanes = lanes_of(3)
+    state_calls.ahead.first = lambda lane: FIRST
+    with connected(state_calls.Client) as (client, store):
+        liveness, snapshot = values(StatefulProcessorHandle(client))
+        for lane in lanes:
+            client.set_implicit_key((lane,))
+            assert liveness.get() is None  # not the question that was asked ahead
+            snapshot.update((lane,))
+            assert snapshot.exists()
+            assert snapshot.get() == (lane,)
+        client.remove_implicit_key()
+    assert [key.count(lane) for lane, (key, _, _) in zip(lanes, store.written, strict=True)] == [
+        1
+    ] * 3
+
+
+def test_large_values_beside_questions_asked_ahead(installed: None) -> None:
+    """Values that fill the socket in both directions stop neither end."""
+    large = b"x" * (4 << 20)
+    lanes = lanes_of(2 * state_calls.AHEAD_MAX)
+    state_calls.ahead.first = lambda lane: state_calls.Question("liveness")
+    read: list[object] = []
+
+    def work(client: Any) -> None:
+        liveness, snapshot = values(StatefulProcessorHandle(client))
+        for lane in lanes:
+            client.set_implicit_key((lane,))
+            read.append(liveness.get())
+            liveness.update((large,))
+            snapshot.update((lane,))
+        client.remove_implicit_key()
+
+    with connected(state_calls.Client) as (client, store):
+        value = client._serialize_to_bytes(KEY, (large[: 1 << 18],))
+        for lane in lanes:
+            store.kept[client._serialize_to_bytes(KEY, (lane,)), "liveness"] = value
+        worker = threading.Thread(target=work, args=(client,), daemon=True)
+        worker.start()
+        worker.join(60)
+        assert not worker.is_alive(), "the worker and the store wait for each other"
+    assert read == [(large[: 1 << 18],)] * len(lanes)
+    assert len(store.written) == 2 * len(lanes)
 
 
 def test_a_value_is_written_without_a_wait(installed: None) -> None:
