@@ -18,7 +18,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import discovery, drains, reports
+from muster.state import discovery, drains, releases
 from muster.state.causes import count_of
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED, later
@@ -131,13 +131,13 @@ def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
     _reclaim(draft, sorted(returned.items()))
     draft.addressed |= {o.slot for o in draft.owned.orphans}
     _demand_more(draft, sorted({o.slot for o in new_orphans if not o.notified}))
-    owes_release = reports.owing(draft)
+    owes_release = releases.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.roster.by_slot[slot]  # None: the member left in this batch
         is_unrevoked = member is not None and member.state is MemberState.UNREVOKED
         if is_unrevoked and not owes_release[slot]:
-            reports.owes_nothing(draft, slot)
+            releases.note_all_released(draft, slot)
 
 
 def _demand_more(draft: Draft, slots: list[int]) -> None:

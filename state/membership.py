@@ -17,7 +17,7 @@ from typing import Any
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, deafness, drains, lag, recovery, reports
+from muster.state import causes, claims, deafness, drains, lag, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import DEAF, FENCED, MUTE
@@ -26,10 +26,8 @@ from muster.state.liveness import DEAF, FENCED, MUTE
 def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.roster.by_id.get(event.member)
-    if not reports.has_room(draft, event.holding, slot):
-        draft.fault(
-            event.member, event.incarnation, Fault.INVALID_REQUEST, reports.TOO_MANY_UNKNOWN
-        )
+    if not claims.has_room(draft, event.holding, slot):
+        draft.fault(event.member, event.incarnation, Fault.INVALID_REQUEST, claims.TOO_MANY_UNKNOWN)
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
@@ -91,7 +89,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     if any(getattr(absent, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.RETURNED, event.member)
     if absent.state is MemberState.UNREVOKED:  # it was fenced while it was away
-        reports.keep_all(draft, absent.slot)
+        releases.keep_all(draft, absent.slot)
         absent = replace(absent, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     member = replace(
         absent,
@@ -126,7 +124,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     elif draft.assignor in CONNECT_ASSIGNORS:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
     if member.state is MemberState.UNREVOKED:
-        reports.keep_all(draft, slot)
+        releases.keep_all(draft, slot)
         draft.ask(slot)
     if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(slot)
@@ -143,7 +141,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
     draft.free_gone()
-    reports.claim(draft, slot, event.holding)
+    claims.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.addressed.add(slot)
 
@@ -166,7 +164,7 @@ def leave(draft: Draft, event: Leave) -> None:
         draft.sessions.hear(slot)
         draft.sessions.flags[slot] = MUTE
         draft.sessions.cancel_demand(slot)
-        reports.acknowledge(draft, slot)
+        releases.acknowledge(draft, slot)
         draft.recovered(slot)
         draft.update(slot, away=True)
         return

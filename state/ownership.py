@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
+from muster.protocol.digest import Holding
 from muster.protocol.ids import Role, Task
-from muster.protocol.tasks import IntArray
+from muster.protocol.tasks import IntArray, TaskSet
 
 Codes: TypeAlias = NDArray[np.int64]
 """Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
@@ -28,6 +29,16 @@ COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 def codes(task: IntArray, slot: IntArray) -> Codes:
     """The pairs as codes, ascending and distinct."""
     return _distinct(task.astype(np.int64) << 32 | slot.astype(np.int64))
+
+
+def pairs_of(tasks: IntArray, slot: int) -> Codes:
+    """The tasks as pairs with one slot."""
+    return codes(tasks, np.full(len(tasks), slot, dtype=np.int32))
+
+
+def copies_of(holding: Holding) -> tuple[tuple[Role, TaskSet], ...]:
+    """The copies that a member holds, by role."""
+    return ((Role.STANDBY, holding.standby), (Role.LEARNER, holding.learner))
 
 
 def task_of(pairs: Codes) -> IntArray:

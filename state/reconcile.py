@@ -34,7 +34,7 @@ from muster.protocol.digest import RELEASING, mixed
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray
-from muster.state import digests, lag, next_actives, recovery, reports
+from muster.state import digests, lag, next_actives, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import AGREED, FENCED, later
@@ -159,7 +159,7 @@ def _revoke(draft: Draft, stepping: _Stepping) -> None:
             kept = np.setdiff1d(kept, surplus_copies, assume_unique=True)
             releasing = union(releasing, surplus_copies[~is_away[slot_of(surplus_copies)]])
             draft.owned.set_copies(role, kept=kept, releasing=releasing)
-    stepping.owes = reports.owing(draft)
+    stepping.owes = releases.owing(draft)
 
 
 def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:

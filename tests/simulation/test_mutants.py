@@ -38,6 +38,7 @@ from muster.state import (
     member_records,
     placement,
     recovery,
+    releases,
     reports,
     session_clock,
 )
@@ -79,7 +80,7 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
-        reports._release,
+        releases.release,
         "still_held = contains(active, owed_tasks)",
         "still_held = contains(active[:0], owed_tasks)",
     ),

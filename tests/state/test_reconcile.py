@@ -86,9 +86,9 @@ def ours(members: list[Stand], target_epoch: int) -> list[Stand]:
     draft.touched = set(range(len(members)))
     for slot, member in enumerate(members):
         if member.acknowledged:
-            from muster.state import reports
+            from muster.state import releases
 
-            reports.acknowledge(draft, slot)
+            releases.acknowledge(draft, slot)
     member_records.write(draft, reconcile.settle(draft))
     group = draft.finished(changed=draft.changed)
     invariants.check(group)
