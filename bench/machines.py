@@ -21,6 +21,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from ownership import Counts, Ownership, place_of
 
 from muster.boottime import boottime_ms
+from muster.kafka.lasting_producer import produce
+from muster.kafka.reader import arrived
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
@@ -266,10 +268,8 @@ class Crowd:
         """Process acknowledgements, records and due timers; wait a moment if there are none."""
         self._producer.poll(0)
         if not self._inputs:
-            first = self._consumer.poll(WAIT_S)
-            if first is not None:
-                for message in [first, *self._consumer.consume(READ_MAX, 0)]:
-                    self._read(message)
+            for message in arrived(self._consumer, WAIT_S, READ_MAX):
+                self._read(message)
         self._prove()
         now_ms = boottime_ms()
         while self._timers and self._timers[0][0] <= now_ms:
@@ -337,12 +337,7 @@ class Crowd:
         done = partial(self._delivered, machine, sent)
         while True:
             try:
-                self._producer.produce(
-                    self._topics[sent.kind],
-                    key=encoded.key,
-                    value=encoded.value,
-                    on_delivery=done,
-                )
+                produce(self._producer, self._topics[sent.kind], encoded, done)
                 return
             except BufferError:
                 self._producer.poll(0.05)

@@ -24,6 +24,7 @@ from itertools import pairwise
 from bench_system import BenchSystem, Coordinator, cpu_s
 from confluent_kafka import Producer
 
+from muster.kafka.lasting_producer import produce
 from muster.protocol import codec
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Heartbeat, Join, Report
@@ -114,10 +115,9 @@ def backlog(system: BenchSystem, beats: list[Heartbeat], count: int, keys: KeyFi
     topic = topic_name(TopicKind.MEMBERSHIP)
     written = [signed(keys, codec.encode(beat), beat, topic) for beat in beats]
     for number in range(count):
-        key, value, headers = written[number % len(beats)]
         while True:
             try:
-                producer.produce(topic, key=key, value=value, headers=list(headers))
+                produce(producer, topic, written[number % len(beats)])
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -51,11 +51,9 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
 
 
 def set_up(form: str = FORMATS[0], level: int = logging.INFO) -> None:
-    """Render this process's log lines on standard error, replacing any earlier set-up.
+    """Render this process's log lines on standard error in this form (`FORMATS`), from this level.
 
-    Args:
-        form: one of `FORMATS`.
-        level: lines below it are left out.
+    It replaces any earlier set-up.
     """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

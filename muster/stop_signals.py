@@ -24,11 +24,7 @@ LOOK_S = 0.2
 
 
 class StopRequest:
-    """Whether a stop signal has arrived.
-
-    Args:
-        pipe: file descriptor from which the numbers of signals that have arrived can be read.
-    """
+    """Whether a stop signal has arrived; `pipe` is a descriptor that gives the signals' numbers."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe

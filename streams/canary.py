@@ -31,9 +31,7 @@ GROUP = GroupId("__muster_canary")
 class Canary:
     """The clock's part of the canary: it decides which answers count.
 
-    Args:
-        epochs: prefix → epoch of this coordinator.
-        on_answer: called with the prefix and the seconds from tick to answer.
+    `on_answer` is called with the prefix and the seconds from tick to answer.
     """
 
     def __init__(

@@ -35,12 +35,7 @@ def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] 
     """Check that the broker stamps the records of these topics; warn if it takes compressed ones.
 
     If the job may not read a topic's settings, the topic is accepted; an operator's `muster doctor`
-    checks it.
-
-    Args:
-        clients: how to reach Kafka.
-        topics: the topics that the query reads.
-        others: further topics that writers share with the job; they are only warned of.
+    checks it. `others` are topics that the query does not read; they are only warned of.
 
     Raises:
         WrongTopics: the writers stamp the records of some topics.

@@ -97,11 +97,7 @@ def run(config: JobConfig) -> int:
 
 
 def _begun(config: JobConfig) -> int:
-    """Run the job; an error of Spark before the query runs becomes a `QueryFailed`.
-
-    Raises:
-        QueryFailed: no JVM, a checkpoint on a file system that Spark does not have, …
-    """
+    """Run the job; an error of Spark before the query runs (no JVM, …) becomes a `QueryFailed`."""
     try:
         return _run(config)
     except (PySparkException, Py4JError) as error:
@@ -189,15 +185,7 @@ def _processor(
     predecessors_obey: Mapping[str, bool],
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
-    """The operator.
-
-    Args:
-        config: the job's settings.
-        checkpoint: its checkpoint.
-        epochs: prefix → epoch of its claim.
-        predecessors_obey: prefix → whether all earlier coordinators obey its ticks.
-        partitions: topic → number of partitions.
-    """
+    """The operator; `predecessors_obey`: whether all earlier coordinators obey its ticks."""
     unverified_until_ms = unverified.until_ms(checkpoint, epochs, time.time_ns() // 1_000_000)
     obeying = predecessors.kept(checkpoint, predecessors_obey)
     publishers = {
@@ -350,12 +338,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure(parser)
     try:
         return run_arguments(parser.parse_args(argv))
-    except ConfigError as error:
-        sys.stderr.write(f"muster run: {error}\n")
-        return USAGE
     except MusterError as error:
         sys.stderr.write(f"muster run: {error}\n")
-        return FAILURE
+        return USAGE if isinstance(error, ConfigError) else FAILURE
 
 
 if __name__ == "__main__":

@@ -32,11 +32,7 @@ JVM_S_MAX = 2.0
 
 
 class Seen:
-    """What can be seen of the process from outside: metrics, probes, and whether it works.
-
-    Args:
-        config: the job's settings.
-        stack: ends what is started here.
+    """Metrics, probes, and whether the process works; `stack` ends what is started here.
 
     Attributes:
         health: answers the probes.

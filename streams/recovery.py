@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from muster.kafka.compacted import newest_values
+from muster.kafka.lasting_producer import produce
 from muster.kafka.reader import until_end
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
@@ -114,7 +115,7 @@ def initial_state(spark: SparkSession, recovered: Recovered) -> DataFrame:
     rows = [
         (lane_of(prefix, encoded.key), encoded.value, snapshot.quarantine is not None)
         for prefix, snapshot in recovered.snapshots
-        for encoded in (codec.encode(snapshot),)
+        for encoded in [codec.encode(snapshot)]
     ]
     return spark.createDataFrame(rows, INITIAL)
 
@@ -128,14 +129,8 @@ def wake_all(
     """Write a tick for every group.
 
     The ticks give rows to the first batch, which loads the state, and make each group ask its
-    members at once what they hold. A tick names this job's epoch, which proves that the records
-    behind it were written after the start.
-
-    Args:
-        clients: how to reach Kafka.
-        recovered: the groups.
-        epochs: prefix → epoch of this job's claim.
-        keys: signs the ticks; None = they are not signed.
+    members at once what they hold. A tick names this job's epoch (`epochs`, by prefix), which
+    proves that the records behind it were written after the start.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
@@ -152,13 +147,7 @@ def wake_all(
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         encoded = signed(keys, codec.encode(tick), tick, topic)
-        producer.produce(
-            topic,
-            key=encoded.key,
-            value=encoded.value,
-            headers=list(encoded.headers),
-            on_delivery=delivered,
-        )
+        produce(producer, topic, encoded, delivered)
         producer.poll(0)
     unsent = producer.flush(READ_TIMEOUT_S)
     if failures or unsent:
@@ -189,12 +178,7 @@ def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
 def first_wanted(
     prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]
 ) -> Offsets:
-    """First offset to read of every partition that some group has read; none of config.
-
-    Args:
-        prefixes: topic prefixes.
-        snapshots: (prefix, newest snapshot) of every group.
-    """
+    """First offset to read of every partition that some group has read; none of config."""
     held: Offsets = {topic: {} for topic in input_topics(tuple(prefixes))}
     free: Offsets = {topic: {} for topic in held}
     for prefix, snapshot in snapshots:
@@ -217,10 +201,6 @@ def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot
     Such an offset belongs to another topic: the snapshot was copied from another cluster, or the
     topic was deleted and created again. With these offsets the group would ignore its members until
     the new topic had grown as long.
-
-    Args:
-        snapshot: as it was read back.
-        retained: the offsets that every input topic has.
     """
     through = tuple(
         (topic, partition, offset)

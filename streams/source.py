@@ -91,11 +91,8 @@ def pack(
 ) -> bytes:
     """A row as the query packs it; for tests and tools that feed the operator themselves.
 
-    Args:
-        origin: topic, partition, offset and timestamp of the record.
-        value: value of the record; None = a tombstone.
-        topics: the input topics, ascending.
-        signature: signature of the record, empty = it has none; None = there are no signing keys.
+    `topics` are the input topics, ascending. An empty signature: the record has none; None: there
+    are no signing keys.
     """
     header = HEADER.pack(
         origin.at_ms,
@@ -144,11 +141,8 @@ def read(
 ) -> DataFrame:
     """The stream of packed rows.
 
-    Args:
-        spark: the session.
-        config: the job's settings.
-        starting: topic → partition → first offset to read when the checkpoint is new; None = the
-            oldest retained one. Spark ignores it when there is a checkpoint.
+    With a new checkpoint it starts at `starting` (topic → partition → offset), else at the oldest
+    retained offset. Spark ignores `starting` when there is a checkpoint.
     """
     topics = input_topics(config.prefixes)
     options = {

@@ -46,8 +46,7 @@ class Stop(threading.Event):
 def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
     """Within the block, SIGTERM and SIGINT set the event; then the block must end in the grace.
 
-    Args:
-        end: ends the process with an exit code; tests pass another function.
+    If it does not, `end` ends the process with an exit code.
     """
     stop, left = Stop(), threading.Event()
     before = {number: signal.getsignal(number) for number in _STOPPING}

@@ -72,7 +72,7 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
 def _emptied(checkpoint: Checkpoint, job: str, overtaken_by: CoordinatorClaim) -> Checkpoint:
     _log.info("checkpoint emptied", checkpoint=checkpoint.folder, newest=overtaken_by.job)
     checkpoint = checkpoint.emptied()
-    stale_checkpoint.note(checkpoint, job)
+    stale_checkpoint.note(checkpoint, job, stale_checkpoint.Look())
     return checkpoint
 
 
@@ -83,12 +83,6 @@ def confirmed(
 
     If a job with another checkpoint has claimed since this one looked at the claims, the checkpoint
     is behind. A standby empties it, and reads the groups back behind its claim, as after a loss.
-
-    Args:
-        checkpoint: with which it has claimed.
-        config: the job's settings.
-        job: its id.
-        epochs: prefix → epoch of its claim.
 
     Raises:
         StaleCheckpoint: the checkpoint is behind, and the job is not a standby.

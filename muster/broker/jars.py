@@ -105,10 +105,7 @@ def base_url() -> str:
 def fetch(wanted: Sequence[Jar], title: str, attempts: int = ATTEMPTS) -> tuple[Path, ...]:
     """Files of some jars in the cache directory; downloads what is missing or damaged.
 
-    Args:
-        wanted: rows of a lock file.
-        title: their name on the progress bar.
-        attempts: how often each download is tried.
+    `title` is their name on the progress bar.
 
     Raises:
         JarsError: every attempt failed; the message has the jar, the URL and the reason.

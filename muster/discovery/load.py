@@ -116,14 +116,10 @@ def measured(
     commits: Mapping[Place, int] | None = None,
     log_sizes: Mapping[Place, int] | None = None,
 ) -> dict[Place, Load]:
-    """The load of partitions; those that do not answer each question are left out.
+    """The load of partitions at this time (epoch); those that do not answer are left out.
 
-    Args:
-        admin: of the cluster.
-        places: which partitions.
-        now_ms: the present time, epoch milliseconds.
-        commits: committed offsets of the group; None = lags are not measured.
-        log_sizes: the result of `sizes`; None = bytes are not measured.
+    `commits` are the group's committed offsets, without which lags are not measured; `log_sizes`
+    are the result of `sizes`, without which bytes are not.
 
     Raises:
         KafkaException: no answer.
@@ -161,14 +157,6 @@ def by_measure(
 
     A partition that is left out would seem to carry nothing, and its task would get the weight of
     an idle one.
-
-    Args:
-        clients: how to reach Kafka.
-        admin: of the cluster.
-        measure: how load is measured.
-        places: the partitions.
-        group: the group whose lag is measured.
-        now_ms: the present time, epoch milliseconds.
 
     Raises:
         KafkaException, Unreachable: no answer, or not for every partition.

@@ -30,10 +30,7 @@ _NOT_ALLOWED = (
 def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -> Iterator[None]:
     """Turn the client's exceptions into muster's errors.
 
-    Args:
-        settings: how to reach the cluster.
-        topic: the topic that the block uses; empty = no single one.
-        doing: the operation on it that the principal needs, as in ACLs.
+    If the block uses a single topic, `doing` is the operation on it that it needs, as in ACLs.
 
     Raises:
         Unreachable: Kafka did not answer, or refused.

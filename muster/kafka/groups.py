@@ -302,11 +302,7 @@ def may_join(client: Client, group: str) -> bool:
     """Whether this login has READ on a group, which need not exist. Changes nothing.
 
     It asks for the removal of a member that no group has: Kafka checks the right before it looks
-    for the member.
-
-    Args:
-        client: of `protocol_client.connected`.
-        group: its name.
+    for the member. The client is of `protocol_client.connected`.
     """
     import kafka.errors as errors
     from kafka.admin import MemberToRemove

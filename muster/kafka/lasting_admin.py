@@ -20,12 +20,7 @@ TIMEOUT_S = 15
 
 
 class LastingAdmin:
-    """An admin client; its user calls `replace` after a question that failed. For one thread.
-
-    Args:
-        config: librdkafka's settings.
-        log: gets librdkafka's lines.
-    """
+    """An admin client; its user calls `replace` after a question that failed. For one thread."""
 
     def __init__(self, config: Mapping[str, Any], log: logging.Logger) -> None:
         self._config, self._log = dict(config), log

@@ -18,11 +18,7 @@ _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
 
 
 class RecentlyLogged:
-    """Remembers for `PAUSE_S` which lines were logged, by a key that identifies a line.
-
-    Args:
-        clock_s: seconds on a monotonic clock.
-    """
+    """Remembers for `PAUSE_S` which lines were logged, by a key that identifies a line."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

@@ -91,13 +91,7 @@ def create(
 ) -> list[Outcome]:
     """Create the topics that are missing and check those that exist.
 
-    Args:
-        settings: how to reach the cluster.
-        prefix: of the topic names.
-        partitions: of new topics, and what existing ones must have. Topics with a fixed number
-            keep it.
-        replication_factor: of new topics.
-        more: topic settings that win over muster's.
+    Topics with a fixed number of partitions keep it. `more` are settings that win over muster's.
 
     Raises:
         Refused: the login, or no right to create topics.

@@ -90,9 +90,6 @@ _REQUIREMENT_FIELDS = ("groups", "from_ms", "until_ms")
 class KeyFile:
     """A keyring that follows its file. Safe to use from any thread.
 
-    Args:
-        path: of the file.
-
     Raises:
         ConfigError: it cannot be read, or is not a keyring; the message has no secret.
     """
@@ -202,11 +199,7 @@ def document(path: str | Path) -> Document:
 
 
 def parsed(content: Document, path: str | Path) -> Keyring:
-    """Check a keyring and convert it.
-
-    Args:
-        content: the parsed JSON.
-        path: its file, for error messages.
+    """Check a keyring and convert it; error messages name the path.
 
     Raises:
         ConfigError: an unknown key or a value out of bounds; the message has no secret.

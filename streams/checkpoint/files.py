@@ -105,11 +105,7 @@ class Checkpoint:
 
 
 def json_object(content: bytes, file: str) -> dict[str, object]:
-    """The JSON object in a file.
-
-    Args:
-        content: of the file.
-        file: its name, for the error.
+    """The JSON object in a file; `file` is its name, for the error.
 
     Raises:
         UnreadableCheckpoint: it is none, as when a write was cut off.

@@ -16,10 +16,7 @@ FILE = "muster-fenced.json"
 def kept(checkpoint: Checkpoint, answers: Mapping[str, bool]) -> dict[str, bool]:
     """Prefix → whether all earlier coordinators obey the ticks of the one that started anew.
 
-    Args:
-        checkpoint: the job's checkpoint. If it is not new, the answers that it keeps hold; one of
-            an older version has none.
-        answers: the answers of this start.
+    If the checkpoint is not new, the answers that it keeps hold; one of an older version has none.
     """
     if not checkpoint.is_new:
         return {prefix: answer is True for prefix, answer in checkpoint.read(FILE).items()}

@@ -22,12 +22,7 @@ def until_ms(checkpoint: Checkpoint, epochs: Mapping[str, int], now_ms: int) -> 
     """Prefix → until when, in broker time, an older coordinator may have met a new group.
 
     A prefix without an older claim has no entry: no coordinator was there before. If the checkpoint
-    is not new, the times that it keeps hold.
-
-    Args:
-        checkpoint: the job's checkpoint.
-        epochs: prefix → epoch of this job's claim.
-        now_ms: time of the claim, epoch milliseconds.
+    is not new, the times that it keeps hold. `now_ms` is when this job claimed (epoch).
     """
     if not checkpoint.is_new:
         return {prefix: int(str(until)) for prefix, until in checkpoint.read(FILE).items()}

@@ -99,10 +99,7 @@ class Seen:
 class GroupStats:
     """Takes in published snapshots. Any thread may read `rows` meanwhile.
 
-    Args:
-        metrics: gets the counters and histograms.
-        epochs: prefix → coordinator epoch of this job.
-        groups_max: most groups that have a label of their own.
+    `epochs` are this job's, by prefix; at most `groups_max` groups have a label of their own.
     """
 
     def __init__(self, metrics: Metrics, epochs: Mapping[str, int], groups_max: int) -> None:
@@ -128,13 +125,8 @@ class GroupStats:
         """Take in a group's newest snapshot; return its generation if this job has just placed it.
 
         A generation that waits for its target (a delay, an assignor that is tried again) is
-        returned when it has one, because its moves are not known before.
-
-        Args:
-            prefix: prefix of the topic.
-            record: the snapshot.
-            published_ms: the record's timestamp.
-            since_ms: broker time of the oldest event that the snapshot answers; None = none.
+        returned when it has one, because its moves are not known before. `published_ms` is the
+        record's timestamp, `since_ms` the broker time of the oldest event that it answers.
         """
         place = (prefix, record.group)
         if record.state is GroupState.DEAD and not record.members:

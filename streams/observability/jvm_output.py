@@ -118,11 +118,7 @@ class JvmOutput:
     """
 
     def __init__(self, say: Callable[[str], object] = as_it_is) -> None:
-        """Start to read.
-
-        Args:
-            say: called with every line to pass on.
-        """
+        """Start to read; `say` is called with every line to pass on."""
         out, self.entrance = os.pipe()
         self._say = say
         self._is_over = threading.Event()

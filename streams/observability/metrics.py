@@ -36,11 +36,7 @@ _RECORD_BYTES = (64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576)
 
 
 class Metrics:
-    """Every metric of the coordinator's process.
-
-    Attributes:
-        registry: holds the values.
-    """
+    """Every metric of the coordinator's process; `registry` holds the values."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -130,11 +126,9 @@ class Metrics:
         self.healthy.set_function(lambda: float(healthy()))
 
     def progress(self, report: Mapping[str, Any], now_s: float) -> None:
-        """Take in one of Spark's reports of a micro-batch.
+        """Take in one of Spark's reports of a micro-batch at this Unix time.
 
-        Args:
-            report: as Spark writes it; a field that is missing counts as 0 or is left out.
-            now_s: Unix time.
+        A field that is missing counts as 0 or is left out.
         """
         phases: Mapping[str, float] = report.get("durationMs", {})
         self._batches.inc()

@@ -68,11 +68,7 @@ class Observer(Loop):
     """Runs between enter and exit. It counts everything that is published after it was entered.
 
     Args:
-        clients: how to reach Kafka.
         partitions: topic → number of partitions, of every topic of muster's.
-        prefixes: topic prefixes served.
-        metrics: gets the figures.
-        fold: takes the snapshots.
         health: hears when Kafka does not answer, and how many rows wait.
         read: offsets up to which the query has read; None = not known yet.
         on_late: called with prefix, group and the older coordinator's mark, when an older

@@ -32,10 +32,6 @@ KEPT = 8
 class Progress:
     """Passes Spark's reports on. A process has one, for all runs of the query.
 
-    Args:
-        metrics: gets the figures of the reports.
-        health: hears of batches that are done, and of looks that found no rows.
-
     Attributes:
         looked_s: when the JVM last answered a look, by the monotonic clock.
         read: topic → partition → offset up to which the query has read; None before the first
