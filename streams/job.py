@@ -20,7 +20,6 @@ import os
 import re
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -39,6 +38,7 @@ from muster import logs
 from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
+from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
@@ -57,12 +57,11 @@ from muster.streams import (
 )
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
+    earlier_coordinators,
     folder_lock,
     last_run,
-    predecessors,
     stale_checkpoint,
     topic_ids,
-    unverified,
 )
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -186,8 +185,8 @@ def _processor(
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
     """The operator; `predecessors_obey`: whether all earlier coordinators obey its ticks."""
-    unverified_until_ms = unverified.until_ms(checkpoint, epochs, time.time_ns() // 1_000_000)
-    obeying = predecessors.kept(checkpoint, predecessors_obey)
+    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, wall_ms())
+    obeying = earlier_coordinators.obeying(checkpoint, predecessors_obey)
     publishers = {
         prefix: Publisher(
             epoch=epoch,

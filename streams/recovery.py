@@ -184,14 +184,10 @@ def first_wanted(
     for prefix, snapshot in snapshots:
         config = topic_name(TopicKind.CONFIG, prefix)
         for topic, partition, offset in snapshot.through:
-            if topic not in held or topic == config:
-                continue
-            if snapshot.members:
-                known = held[topic].get(partition, offset + 1)
-                held[topic][partition] = min(known, offset + 1)
-            else:
-                known = free[topic].get(partition, 0)
-                free[topic][partition] = max(known, offset + 1)
+            if topic in held and topic != config:
+                offsets, choose = (held, min) if snapshot.members else (free, max)
+                known = offsets[topic].get(partition, offset + 1)
+                offsets[topic][partition] = choose(known, offset + 1)
     return {topic: {**free[topic], **held[topic]} for topic in held}
 
 

@@ -222,7 +222,7 @@ def fall_silent(spark: SparkSession) -> None:
     The next start repeats that batch.
     """
     for output in _jvm_outputs:
-        output.silence()
+        output.is_silent = True
     with suppress(Py4JError, OSError):  # the JVM has ended already
         spark.sparkContext.setLogLevel("OFF")
 

@@ -52,7 +52,7 @@ def stand_by(
         return
     _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
     signs.stands_by()
-    seen.health.stands_by()
+    seen.health.is_standby = True
     while not stop.is_set() and not vigil.is_due():
         vigil.over.clear()
         vigil.over.wait(1)

@@ -77,7 +77,7 @@ class Kept:
 
 
 def _fault(folder: str, then: Mapping[str, str], now: Mapping[str, str]) -> OtherTopics | None:
-    other = differing(then, now)
+    other = sorted(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
     if not other:
         return None
     return OtherTopics(
@@ -86,11 +86,6 @@ def _fault(folder: str, then: Mapping[str, str], now: Mapping[str, str]) -> Othe
         "groups are read back from Kafka. (If the same records are at the same offsets there, "
         f"as in a restored backup, remove {folder}/{FILE} instead)"
     )
-
-
-def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Topics whose ids are known on both sides and differ."""
-    return sorted(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
 def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:

@@ -37,7 +37,7 @@ class Health:
         holds_claim: whether no other job has claimed to be the coordinator.
 
     Attributes:
-        is_standby: whether the process waits as a standby.
+        is_standby: whether the process waits as a standby, and is warm.
     """
 
     def __init__(self, stall_s: float, holds_claim: Callable[[], bool]) -> None:
@@ -56,14 +56,6 @@ class Health:
     def is_started(self) -> bool:
         """Whether the query that stays has been started."""
         return self._started_s is not None
-
-    def stands_by(self) -> None:
-        """Note that the process waits as a standby, and is warm."""
-        self.is_standby = True
-
-    def claims(self) -> None:
-        """Note that the process has claimed."""
-        self.is_standby = False
 
     def depends_on(self, part: str, alive: Callable[[], bool]) -> None:
         """Register a part without which the process is not well; `part` is its name in answers."""

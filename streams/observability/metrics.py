@@ -15,7 +15,7 @@ this process           its claim, its clock, whether it is ready and well (`heal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -119,11 +119,6 @@ class Metrics:
         """Set the coordinator epochs of this job, by prefix."""
         for prefix, epoch in epochs.items():
             self._epoch.labels(prefix).set(epoch)
-
-    def probed(self, *, ready: Callable[[], bool], healthy: Callable[[], bool]) -> None:
-        """Set the functions that are called at each scrape for the answers of the two probes."""
-        self.ready.set_function(lambda: float(ready()))
-        self.healthy.set_function(lambda: float(healthy()))
 
     def progress(self, report: Mapping[str, Any], now_s: float) -> None:
         """Take in one of Spark's reports of a micro-batch at this Unix time.

@@ -22,7 +22,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone
 from muster.protocol.split_records import parts
 from muster.streams import recovery
-from muster.streams.checkpoint import unverified
+from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.recovery import Recovered, first_wanted, without_others
 from muster.streams.signs_of_life import Signs
@@ -155,9 +155,9 @@ def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:
     """
     files: Files = {}
     new, kept = (MemoryCheckpoint(files, is_new=is_new) for is_new in (True, False))
-    first = unverified.until_ms(new, {"a": 0, "b": 3}, 1_000)
+    first = unverified_until_ms(new, {"a": 0, "b": 3}, 1_000)
     assert first == {"b": 61_000}
-    assert unverified.until_ms(kept, {"a": 1, "b": 4}, 90_000) == first
-    assert unverified.until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
+    assert unverified_until_ms(kept, {"a": 1, "b": 4}, 90_000) == first
+    assert unverified_until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
     of_older_version = MemoryCheckpoint({}, is_new=False)
-    assert unverified.until_ms(of_older_version, {"a": 9}, 90_000) == {}
+    assert unverified_until_ms(of_older_version, {"a": 9}, 90_000) == {}
