@@ -34,7 +34,7 @@ from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from muster.kafka.compacted import newest_values
 from muster.kafka.lasting_producer import produce
-from muster.kafka.reader import until_end
+from muster.kafka.reader import offsets_of, until_end
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -49,8 +49,8 @@ from muster.streams.source import EARLIEST, input_topics, lane_of
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """topic → partition → offset."""
 
-Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
-"""topic → partition → first offset and end."""
+Retained: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
+"""(topic, partition) → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
 INITIAL = StructType(
@@ -68,7 +68,7 @@ class Recovered:
 
     Attributes:
         snapshots: (prefix, newest snapshot record) of every group that was not forgotten.
-        starting: where the source starts.
+        starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
     """
 
@@ -93,20 +93,19 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
             snapshots += [(prefix, snapshot) for snapshot in _decoded(values)]
         consumer.unassign()
-        retained = {topic: _retained(consumer, topic) for topic in input_topics(prefixes)}
+        retained = offsets_of(consumer, input_topics(prefixes), READ_TIMEOUT_S)
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
         consumer.close()
     snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
-    starting = {
-        topic: _bounded(retained[topic], offsets)
-        for topic, offsets in first_wanted(prefixes, snapshots).items()
-    }
-    last = {
-        topic: {partition: max(low, high - 1) for partition, (low, high) in ends.items()}
-        for topic, ends in retained.items()
-    }
+    wanted = first_wanted(prefixes, snapshots)
+    starting: Offsets = {topic: {} for topic in wanted}
+    last: Offsets = {topic: {} for topic in wanted}
+    for (topic, partition), (low, high) in retained.items():
+        offset = wanted[topic].get(partition, EARLIEST)
+        starting[topic][partition] = offset if low <= offset <= high else EARLIEST
+        last[topic][partition] = max(low, high - 1)
     return Recovered(tuple(snapshots), starting, last)
 
 
@@ -201,26 +200,6 @@ def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot
     through = tuple(
         (topic, partition, offset)
         for topic, partition, offset in snapshot.through
-        if offset < retained.get(topic, {}).get(partition, (0, 0))[1]
+        if offset < retained.get((topic, partition), (0, 0))[1]
     )
     return snapshot if through == tuple(snapshot.through) else replace(snapshot, through=through)
-
-
-def _retained(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """First offset and end offset of every partition of a topic."""
-    partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    return {
-        partition: consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=READ_TIMEOUT_S
-        )
-        for partition in partitions
-    }
-
-
-def _bounded(retained: Mapping[int, tuple[int, int]], wanted: Mapping[int, int]) -> dict[int, int]:
-    """The wanted offset of every partition of a topic; `EARLIEST` if it is not retained."""
-    bounded: dict[int, int] = {}
-    for partition, (low, high) in retained.items():
-        offset = wanted.get(partition, EARLIEST)
-        bounded[partition] = offset if low <= offset <= high else EARLIEST
-    return bounded

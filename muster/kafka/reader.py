@@ -107,19 +107,30 @@ def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Co
 def assign_all(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Have a consumer read these topics from their beginning, those that exist.
 
-    Returns the first offset and the end offset that each of their partitions has now.
+    Returns their `offsets_of`.
 
     Raises:
         KafkaException: no answer.
     """
-    existing = consumer.list_topics(timeout=ASSIGN_S).topics
-    places = [(t, p) for t in sorted({*topics} & existing.keys()) for p in existing[t].partitions]
-    offsets = {
-        place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASSIGN_S)
-        for place in places
-    }
-    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+    offsets = offsets_of(consumer, topics)
+    consumer.assign([TopicPartition(*place, 0) for place in offsets])
     return offsets
+
+
+def offsets_of(
+    consumer: Consumer, topics: Iterable[str], timeout_s: float = ASSIGN_S
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """First offset and end of each partition of these topics, of those that exist.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    existing = consumer.list_topics(timeout=timeout_s).topics
+    return {
+        (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=timeout_s)
+        for topic in sorted({*topics} & existing.keys())
+        for p in existing[topic].partitions
+    }
 
 
 def arrived(consumer: Consumer, wait_s: float, most: int = 1_000) -> list[Message]:
@@ -175,16 +186,14 @@ def until_end(
 def _patient(call: Callable[[], T]) -> T:
     """Call again while the error is retriable (no leader yet, for example)."""
     patience = Retrying(
-        retry=retry_if_exception(_retriable),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, KafkaException) and error.args[0].retriable()
+        ),
         stop=stop_after_delay(cluster.TIMEOUT_S),
         wait=wait_fixed(RETRY_PAUSE_S),
         reraise=True,
     )
     return patience(call)
-
-
-def _retriable(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
 def row_of(message: Message) -> Row:

@@ -209,17 +209,12 @@ class Shown:
         s = self.snapshot
         return self._set((s.holder == member.slot) & ~s.revoking)
 
-    def revoking_actives(self, member: MemberEntry) -> TaskSet:
-        """Actives the member was asked to stop and has not released."""
-        s = self.snapshot
-        return self._set((s.holder == member.slot) & s.revoking)
-
     def revoking(self, member: MemberEntry) -> TaskSet:
         """Tasks of any role the member was asked to stop and has not released."""
         s = self.snapshot
-        actives = self.revoking_actives(member)
-        copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
-        return actives | copies[0] | copies[1]
+        actives = self._set((s.holder == member.slot) & s.revoking)
+        standbys, learners = s.standby_revoking, s.learner_revoking
+        return actives | self._pairs(standbys, member) | self._pairs(learners, member)
 
     def standby(self, member: MemberEntry) -> TaskSet:
         """Standbys the member keeps."""

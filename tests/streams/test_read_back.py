@@ -132,7 +132,7 @@ def test_offsets_of_another_cluster_do_not_count() -> None:
     """An offset beyond its partition's end is from another cluster and is dropped."""
     through = (("muster.config", 0, 4), ("muster.membership", 0, 99), ("muster.membership", 1, 100))
     snapshot = replace(orders(), through=through)
-    ends = {"muster.config": {0: (0, 5)}, "muster.membership": {0: (20, 100), 1: (20, 100)}}
+    ends = {place[:2]: (0, end) for place, end in zip(through, (5, 100, 100), strict=True)}
     assert without_others(snapshot, ends).through == through[:2]
     assert without_others(replace(snapshot, through=through[:2]), ends).through == through[:2]
     assert without_others(snapshot, {}).through == ()
