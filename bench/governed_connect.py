@@ -18,7 +18,6 @@ Needs the extras `adopt` and `broker`, Java, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -26,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_system import BenchSystem
+from bench_system import BenchSystem, options
 from governed import adopt
 from support.adopt.connect import RUNS, ConnectCluster, Worker
 
@@ -130,7 +129,7 @@ def measure(system: BenchSystem, how: str) -> dict[str, Cost]:
 
 def main() -> None:
     """Print a line for each event and each of both."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = options(__doc__)
     parser.add_argument("--times", type=int, default=1)
     args = parser.parse_args()
     with BenchSystem() as system:

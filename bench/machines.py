@@ -22,7 +22,7 @@ from ownership import Counts, Ownership, place_of
 
 from muster.boottime import boottime_ms
 from muster.kafka.lasting_producer import produce
-from muster.kafka.reader import arrived
+from muster.kafka.reader import arrived, offsets_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
@@ -179,10 +179,9 @@ class Crowd:
         self._consumer = Consumer(self._reader_config)
         # A broker answers a connection's requests in order, and those of the reader wait.
         self._asker = Consumer(self._reader_config)
-        self._topic = self._topics[TopicKind.ASSIGNMENTS]
-        layout = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic]
-        self._read_to = self._watermarks(list(layout.partitions))
-        self._consumer.assign([TopicPartition(self._topic, p, e) for p, e in self._read_to.items()])
+        topic = self._topics[TopicKind.ASSIGNMENTS]
+        self._read_to = self._watermarks()
+        self._consumer.assign([TopicPartition(topic, p, e) for p, e in self._read_to.items()])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -369,17 +368,15 @@ class Crowd:
             crew.names = find_names(self._reader_config, *where)
             return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=crew.names)
 
-    def _watermarks(self, partitions: Iterable[int]) -> dict[int, int]:
-        return {
-            p: self._asker.get_watermark_offsets(TopicPartition(self._topic, p), timeout=30)[1]
-            for p in partitions
-        }
+    def _watermarks(self) -> dict[int, int]:
+        ends = offsets_of(self._asker, [self._topics[TopicKind.ASSIGNMENTS]], 30)
+        return {partition: end for (_, partition), (_, end) in ends.items()}
 
     def _prove(self) -> None:
         """Find out up to which time all records have been read."""
         if self._ends is None and time.monotonic() - self._asked_s >= PROOF_S:
             self._asked_s = time.monotonic()
-            self._ends = (boottime_ms(), self._watermarks(self._read_to))
+            self._ends = (boottime_ms(), self._watermarks())
         if self._ends is None:
             return
         at_ms, ends = self._ends

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from bench_system import BenchSystem, Coordinator, cpu_s
-from confluent_kafka import Consumer, TopicPartition
+from bench_system import BenchSystem, Coordinator, cpu_s, family
+from confluent_kafka import Consumer
 
+from muster.kafka.reader import offsets_of
 from muster.protocol.topics import TOPICS
 
 LOOK_S = 0.5
@@ -129,15 +130,12 @@ class Meters:
         )
 
     def _ends(self, topic: str) -> int:
-        partitions = self._asker.list_topics(topic, timeout=30).topics[topic].partitions
-        places = [TopicPartition(topic, p) for p in partitions]
-        return sum(self._asker.get_watermark_offsets(p, timeout=30)[1] for p in places)
+        return sum(end for _, end in offsets_of(self._asker, [topic], 30).values())
 
     def memory(self) -> dict[str, float]:
         """Resident megabytes of the job's JVM, its Python processes, and the broker."""
         memory_mb = {"job's JVM, MB": 0.0, "job's Python, MB": 0.0}
-        first = psutil.Process(self.job().process.pid)
-        for process in [first, *first.children(recursive=True)]:
+        for process in family(self.job().process.pid):
             with suppress(psutil.NoSuchProcess):
                 which = "job's JVM, MB" if process.name() == "java" else "job's Python, MB"
                 memory_mb[which] += process.memory_info().rss / 1e6
