@@ -251,15 +251,8 @@ class Match:
 
     def problem(self, seed: int) -> Problem:
         """The random problem of a seed."""
-        return problems.small(
-            seed,
-            self.assignor,
-            racks=self.racks,
-            tags=self.tags,
-            topics=self.topics,
-            threads=self.threads,
-            state=self.state,
-        )
+        kinds = ("racks", "tags", "topics", "threads", "state")
+        return problems.small(seed, self.assignor, **{kind: getattr(self, kind) for kind in kinds})
 
 
 MATCHES = (

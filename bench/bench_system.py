@@ -101,13 +101,9 @@ class BenchSystem:
         page: str = "/readyz",
         signing_keys: str | None = None,
     ) -> Coordinator:
-        """Start the coordinator and wait until a page answers.
+        """Start the coordinator with settings, and wait until a page answers; empty = do not wait.
 
-        Args:
-            conf: settings of the job.
-            master: Spark's.
-            page: which page; /readyz: the job has caught up; empty = do not wait.
-            signing_keys: file of the keyring.
+        /readyz answers when the job has caught up.
         """
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]

@@ -54,11 +54,7 @@ def compiled(path: str) -> Path:
 
 
 class Kafka:
-    """A JVM with Kafka's assignors; a context manager.
-
-    Args:
-        timeout_s: how long a question may take.
-    """
+    """A JVM with Kafka's assignors; a context manager."""
 
     def __init__(self, timeout_s: float = 60) -> None:
         self.timeout_s = timeout_s

@@ -146,11 +146,7 @@ class Crew:
 
 
 class Crowd:
-    """The connections and the loop of all members; a context manager.
-
-    Attributes:
-        chance: random numbers, the same in each run.
-    """
+    """The connections and the loop of all members; a context manager."""
 
     def __init__(self, clients: ClientSettings, prefix: str = DEFAULT_PREFIX) -> None:
         self.rng = random.Random(prefix)
@@ -191,13 +187,7 @@ class Crowd:
         self._asker.close()
 
     def crew(self, group: str, tasks: int, *, static: bool = True) -> Crew:
-        """A group without members.
-
-        Args:
-            group: its name.
-            tasks: how many tasks it is configured with.
-            static: members have instance ids.
-        """
+        """A group without members; in a `static` one they have instance ids."""
         self._crews.append(Crew(self, group, tasks, static=static))
         return self._crews[-1]
 

@@ -96,12 +96,8 @@ def life(
     """Place until no follow-up is asked for, then again after each change of the members.
 
     Between two rounds every copy catches up. Most figures are sums over the whole life; those
-    *once settled* are counted after every event, and spreads at the end.
-
-    Args:
-        problem: the first problem.
-        place: one side.
-        history: the members after each event.
+    *once settled* are counted after every event, and spreads at the end. `place` is one side,
+    `history` the members after each event.
     """
     run = _Run()
     problem, answer = _converge(run, problem, place)

@@ -76,14 +76,7 @@ class KafkaMember:
 
 
 class Consumers:
-    """A fleet of consumers of one topic and group; a context manager.
-
-    Args:
-        address: of the broker.
-        protocol: one of `PROTOCOLS`.
-        tasks: partitions of the topic, which is created.
-        static: members have instance ids.
-    """
+    """A fleet of consumers of one topic, which is created, and one group; a context manager."""
 
     def __init__(
         self, address: str, protocol: dict[str, str], tasks: int, *, static: bool = False

@@ -70,12 +70,7 @@ class Tally:
 
 
 class Counting:
-    """A TCP proxy that reads the frames of Kafka's requests; a context manager.
-
-    Args:
-        port: where it listens.
-        target: where the broker does.
-    """
+    """A TCP proxy to the broker's port that reads the frames of Kafka's requests."""
 
     def __init__(self, port: int, target: int) -> None:
         self._port, self._target = port, target

@@ -229,9 +229,11 @@ class Clock(Loop):
         except DecodeError:
             return  # not a record of muster
         if isinstance(record, WakeUp):
-            prefix = str(message.topic()).rpartition(".")[0]
-            if record.group == canary.GROUP and not self._is_answer(prefix, record, message):
-                return
+            prefix, at_ms = str(message.topic()).rpartition(".")[0], message.timestamp()[1]
+            if record.group == canary.GROUP and not (
+                self._canary is not None and self._canary.answered(prefix, record, at_ms)
+            ):
+                return  # it answers another clock's coordinator
             sleeper = Sleeper(prefix, record.group)
             self._schedule.note(
                 *(sleeper, record.at_ms, record.published),
@@ -251,11 +253,6 @@ class Clock(Loop):
         """
         place = str(message.topic()), int(message.partition() or 0)
         return int(message.offset() or 0) >= self._ends.get(place, 0)
-
-    def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
-        """Whether a wake-up of the canary answers this clock's coordinator."""
-        at_ms = message.timestamp()[1]
-        return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
     def _tick(self, producer: LastingProducer, sleeper: Sleeper, published: Mark | None) -> None:
         cover = None if sleeper.group == canary.GROUP else self._heartbeats.cover(sleeper)

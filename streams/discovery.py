@@ -47,12 +47,9 @@ WRITE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often discovery looks.
+    """The time between two looks at topics, and between two measurements of their load.
 
-    Attributes:
-        interval_ms: time between two looks at topics.
-        measure_ms: time between two measurements of load.
-        grace_ms: how long a topic that has vanished keeps its tasks.
+    A topic that has vanished keeps its tasks for `grace_ms`.
     """
 
     interval_ms: int = 2_000
@@ -64,12 +61,8 @@ class Pace:
 class _Group:
     """What the config topic says of a group, and what is remembered of it.
 
-    Attributes:
-        config: the newest; None = none, or deleted.
-        config_at: its place in the order of the log.
-        found: the newest record of what was found.
-        found_at: its place.
-        logged: faults that were logged last, so that each is logged once.
+    `config` is None if it was deleted; `…_at` are places in the order of the log. Of the faults,
+    those that were `logged` last are not logged again.
     """
 
     config: GroupConfig | None = None

@@ -119,7 +119,12 @@ _CHATTY = (
 )
 """Loggers of the driver's JVM whose warnings are dropped; their errors are logged."""
 
-_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.jars")
+_JOINED = {
+    "spark.jars": ",",
+    **dict.fromkeys(("spark.driver.extraClassPath", "spark.executor.extraClassPath"), os.pathsep),
+    **dict.fromkeys(_JAVA_OPTIONS, " "),  # if two options contradict, Java takes the last
+}
+"""Settings of which the user's value is added to ours, and what stands between the two."""
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
 
@@ -147,14 +152,8 @@ def session_settings(
 
 def _joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
     """Our settings, overridden by the user's; class paths and JVM options are joined."""
-    result = {**ours, **users}
-    for key in _CLASS_PATHS:
-        if key in ours and key in users:
-            result[key] = ("," if key == "spark.jars" else os.pathsep).join((ours[key], users[key]))
-    for key in _JAVA_OPTIONS:
-        if key in ours and key in users:
-            result[key] = f"{ours[key]} {users[key]}"  # if two contradict, Java takes the last
-    return result
+    both = {key: _JOINED[key] for key in _JOINED.keys() & ours.keys() & users.keys()}
+    return {**ours, **users, **{k: by.join((ours[k], users[k])) for k, by in both.items()}}
 
 
 def class_path(spark: SparkSession) -> str:

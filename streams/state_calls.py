@@ -1,8 +1,7 @@
 """How a Spark worker talks to the state store: it does not wait for replies that only say "done".
 
-PySpark sends each request over a socket and waits for the JVM's reply: when it sets the key of the
-next group, reads a value, and writes one. A group that changes costs five such waits, and each is a
-change from one process to another and back. `install` lets the worker go on:
+PySpark waits for the JVM's reply to each request, five times for a group that changes. `install`
+lets the worker go on:
 
 - a key is sent together with the request that follows it;
 - a value is sent at once, and the JVM writes it while the worker processes the next group.

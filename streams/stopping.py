@@ -1,11 +1,9 @@
 """SIGTERM and SIGINT end the job within a few seconds, whatever it is doing.
 
-The main thread checks the event of `signals` regularly. It cannot while a call into Kafka's client
-or into the JVM blocks it, because Python runs a signal handler only between two of its own
-instructions. But the C part of the handler runs at once and writes a byte into a pipe. A thread
-reads that pipe, waits for the grace of the main thread, and then ends the process. Cutting off a
-batch does no harm: the next start repeats it. The JVM ends by itself when the pipe to its parent
-closes.
+The main thread checks the event of `signals` regularly, but not while a call into Kafka's client or
+into the JVM blocks it. So a thread reads what the C part of the signal handler writes into a pipe,
+waits for the grace of the main thread, and then ends the process. Cutting off a batch does no harm:
+the next start repeats it. The JVM ends by itself when the pipe to its parent closes.
 """
 
 from __future__ import annotations

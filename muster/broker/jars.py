@@ -47,13 +47,7 @@ TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One row of the lock file.
-
-    Attributes:
-        coordinate: ``group:artifact:version``.
-        sha256: of the file, hexadecimal.
-        size: of the file, bytes.
-    """
+    """One row of the lock file: ``group:artifact:version``, sha256 in hexadecimal, bytes."""
 
     coordinate: str
     sha256: str

@@ -27,24 +27,14 @@ GRACE_MS: Final = 60_000
 
 @dataclass(slots=True)
 class Memory:
-    """What a process remembers of a source between two looks.
-
-    Attributes:
-        missing_since_ms: topic → since when it has been missing.
-    """
+    """What a process remembers of a source: since when each topic has been missing."""
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for a source.
-
-    Attributes:
-        topics: those of the source that exist, by name.
-        loads: of their partitions; None = not measured this time.
-        now_ms: when.
-    """
+    """What was read for a source: its topics that exist, and their loads if they were measured."""
 
     topics: Mapping[str, Topic]
     loads: Loads | None

@@ -1,9 +1,8 @@
 """Measures the load of partitions: records and bytes a second, and the lag of a group.
 
 The rate of records is the end offset now, less the end offset `SPAN_MS` ago, which Kafka finds by
-timestamp. So every process gets the same rate, however long it has been running, and the span
-smooths it. Records that compaction removed count too. The rate of bytes is the rate of records
-times the average size of a record in the partition's log.
+timestamp. Records that compaction removed count too. The rate of bytes is the rate of records times
+the average size of a record in the partition's log.
 """
 
 from __future__ import annotations

@@ -33,13 +33,7 @@ _RESOURCE: Mapping[Resource, ResourceType] = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A right of a principal.
-
-    Attributes:
-        principal: ``User:NAME``.
-        acl: the right.
-        status: ``created``, ``ok`` (it existed) or ``planned``.
-    """
+    """A right of a principal (``User:NAME``): ``created``, ``ok`` (it existed) or ``planned``."""
 
     principal: str
     acl: Acl

@@ -58,13 +58,7 @@ class Partition(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A group as Kafka lists it.
-
-    Attributes:
-        group: its name.
-        kind: its protocol.
-        state: as Kafka calls it, such as ``Stable``; empty = the broker does not say.
-    """
+    """A group as Kafka lists it; `state`: as Kafka calls it, empty = the broker does not say."""
 
     group: str
     kind: Kind
@@ -168,12 +162,9 @@ class Member:
 
 
 class StreamsUnit(NamedTuple):
-    """A subtopology of a Streams application.
+    """A subtopology of a Streams application (such as ``0``).
 
-    Attributes:
-        name: its id, such as ``0``.
-        sources: topics it reads, repartition topics included.
-        changelogs: topics that hold its state; none = it is stateless.
+    It reads `sources`, repartition topics included; without `changelogs` it is stateless.
     """
 
     name: str
@@ -186,13 +177,11 @@ class Description:
     """A group as its coordinator describes it.
 
     Attributes:
-        group: its name.
-        kind: its protocol.
         state: as Kafka calls it.
         assignor: name of what assigns: the protocol its members share, or the broker's assignor;
             empty = not chosen yet.
         epoch: group epoch; None = the classic protocol does not say.
-        members: by name.
+        members: sorted by name.
         subtopologies: of a streams group.
     """
 

@@ -1,8 +1,7 @@
 """An admin client that is replaced after a failed question, and questions about offsets.
 
-librdkafka's admin client keeps the leader epoch it knows for a quarter of an hour, whatever brokers
-answer (2.16). After an election every ListOffsets with it is refused (FENCED_LEADER_EPOCH), and a
-client that lives as long as the process gets no end offset. A new client knows no epoch.
+librdkafka's admin client keeps the leader epoch it knows for a quarter of an hour, so after an
+election every ListOffsets with it is refused (FENCED_LEADER_EPOCH). A new client knows no epoch.
 """
 
 from __future__ import annotations

@@ -67,14 +67,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One topic after the command.
-
-    Attributes:
-        topic: full name.
-        status: the result.
-        partitions: how many it has.
-        differences: one line for each setting with a wrong value.
-    """
+    """One topic after the command; `differences`: a line for each setting with a wrong value."""
 
     topic: str
     status: Status

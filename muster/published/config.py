@@ -23,12 +23,7 @@ AUTHOR_CHARS_MAX = 120
 
 
 class Known(NamedTuple):
-    """What was read of a group.
-
-    Attributes:
-        config: its newest configuration; None if it has none or was deleted.
-        ends: partition → offset of the group's newest record there.
-    """
+    """A group's newest configuration, if any, and its newest record's offset in each partition."""
 
     config: GroupConfig | None
     ends: Mapping[int, int]

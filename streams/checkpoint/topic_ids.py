@@ -1,11 +1,8 @@
 """The topics that a checkpoint belongs to: their Kafka ids, in a file in the checkpoint.
 
-A checkpoint holds offsets, and an offset is valid in one topic only. If the topics are those of
-another cluster, or were deleted and created again under their old names, a query that continues
-from the checkpoint skips every record until the old offsets are reached, and looks healthy. The ids
-that Kafka gives to topics when they are created tell such topics apart.
-
-They are compared at each start (`check`), and by `Kept` while the job runs.
+A checkpoint holds offsets. If its topics were created again, or are another cluster's, a query that
+continues from it skips every record until the old offsets are reached, and looks healthy. So the
+ids are compared at each start (`check`), and by `Kept` while the job runs.
 
 A checkpoint without the file (from before the file existed) is accepted and gets one. Brokers older
 than 2.8 have no topic ids: then nothing is compared.

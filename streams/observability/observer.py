@@ -50,7 +50,8 @@ LOOK_S = 2.0
 """Seconds between two requests for the end offsets."""
 POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
-OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
+READ = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED)
+OUTPUTS = (*READ, TopicKind.CLOCK)
 REASONS = frozenset(map(str, DeadLetter))
 
 _PATIENCE = Retrying(
@@ -138,7 +139,8 @@ class Observer(Loop):
         )
         consumer = Consumer(reader, logger=KAFKA)
         try:
-            consumer.assign([self._start(*place) for place in self._places if _is_read(place[0])])
+            read = [place for place in self._places if _kind(place[0]) in READ]
+            consumer.assign([self._start(*place) for place in read])
             look_s = time.monotonic()
             while not self._closing.is_set():
                 try:
@@ -273,7 +275,7 @@ class Observer(Loop):
             waiting = (
                 max(end - read.get(place, 0), 0)
                 for place, end in ends.items()
-                if _is_input(place[0])
+                if _kind(place[0]) in INPUTS
             )
             self.rows_behind = sum(waiting)
             self._metrics.behind.set(self.rows_behind)
@@ -291,7 +293,7 @@ class Observer(Loop):
         short = {
             place
             for place, end in ends.items()
-            if _is_input(place[0]) and end < max(self._ends.get(place, 0), read.get(place, 0))
+            if _kind(place[0]) in INPUTS and end < max(self._ends.get(place, 0), read.get(place, 0))
         }
         if short - self._short:
             try:
@@ -335,13 +337,8 @@ class Observer(Loop):
         return ends
 
 
-def _is_input(topic: str) -> bool:
-    return topic.rpartition(".")[2] in INPUTS
-
-
-def _is_read(topic: str) -> bool:
-    kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
-    return any(topic.endswith(f".{kind}") for kind in kinds)
+def _kind(topic: str) -> str:
+    return topic.rpartition(".")[2]
 
 
 def _since_ms(message: Message) -> int | None:
