@@ -25,13 +25,9 @@ from problems import Problem
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line of the table.
+    """One line of the table; `kafka` is the class as the harness calls it, empty = there is none.
 
-    Attributes:
-        name: the event.
-        kafka: the class, as the harness calls it; empty = Kafka has none.
-        make: makes the problem, and the previous round for a class with memory.
-        short: whether `--short` has it.
+    `make` makes the problem, and the previous round for a class with memory.
     """
 
     name: str

@@ -33,12 +33,9 @@ READ_TIMEOUT_S = 60.0
 
 
 class BenchSystem:
-    """A broker, muster's topics, and processes that end with the system.
+    """A broker with more `properties`, muster's topics, and processes that end with the system.
 
-    Args:
-        partitions: of each topic.
-        properties: more settings of the broker.
-        apart: whether there is a topic on which members heartbeat apart.
+    `apart`: there is a topic on which members heartbeat apart.
     """
 
     def __init__(

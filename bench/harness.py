@@ -78,12 +78,10 @@ class Kafka:
             self._rest = b""
 
     def ask(self, name: str, problem: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Kafka's answer, in the form of an answer of `muster assign`.
+        """The answer of a class of `Harness.java`, in the form of an answer of `muster assign`.
 
-        Args:
-            name: which assignor, as in `Harness.java`.
-            problem: as `muster assign` reads it.
-            **more: `repeat`, `warmup_ms`, `session`, `before`, `delivered`, `config_offset`.
+        There is `more` to ask: `repeat`, `warmup_ms`, `session`, `before`, `delivered`,
+        `config_offset`.
 
         Raises:
             Slow: no answer within `timeout_s`.

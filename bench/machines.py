@@ -83,12 +83,8 @@ class Machine:
 class Crew:
     """The members of one group.
 
-    Attributes:
-        group: its name.
-        owned: which member runs which task.
-        losses: sessions that lost their tasks involuntarily.
-        records: records read that are addressed to members.
-        names: the group's dictionaries, as members read them.
+    `losses` are sessions that lost their tasks involuntarily, `records` those read that are
+    addressed to members, `names` the group's dictionaries.
     """
 
     def __init__(self, crowd: Crowd, group: str, tasks: int, *, static: bool = True) -> None:

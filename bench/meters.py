@@ -71,15 +71,9 @@ def size_of(folder: Path) -> int:
 
 @dataclass(slots=True)
 class Reading:
-    """All meters at one moment.
+    """All meters at one moment: what was used or written so far, by process or topic.
 
-    Attributes:
-        at_s: the moment.
-        cpu: seconds of CPU used so far, by who used them.
-        records: written so far, by topic.
-        bytes: on the broker's disk, by topic.
-        checkpoint: bytes written so far into the checkpoint.
-        batches: micro-batches so far.
+    `bytes` are those on the broker's disk, `checkpoint` those written into it.
     """
 
     at_s: float

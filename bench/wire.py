@@ -53,14 +53,7 @@ Figures = dict[str, float]
 
 @dataclass(slots=True)
 class Tally:
-    """What passed until a moment.
-
-    Attributes:
-        requests: by kind.
-        sent, received: bytes to and from the broker.
-        cpu_s: of the workers' processes.
-        at_s: the moment.
-    """
+    """Requests by kind and bytes to and from the broker until a moment, and the workers' CPU."""
 
     requests: Counter[str] = field(default_factory=Counter)
     sent: int = 0

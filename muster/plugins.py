@@ -146,12 +146,7 @@ def _guarded(name: str, load: registry.Load) -> Guarded:
 
 @dataclass(slots=True)
 class Guarded:
-    """A plug-in with a timeout, whose failures and invalid placements become `AssignorError`.
-
-    Attributes:
-        assignor: the plug-in.
-        timeout_ms_max: see `from_record`.
-    """
+    """A plug-in with a timeout, whose failures and invalid placements become `AssignorError`."""
 
     assignor: Assignor
     timeout_ms_max: int | None = None

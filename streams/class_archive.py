@@ -40,9 +40,7 @@ _log = structlog.get_logger("muster.streams")
 class ClassArchive:
     """The archive of one Java and one class path, made or yet to be made.
 
-    Attributes:
-        file: where it is.
-        listed: where this process' JVM lists the classes that it loads.
+    Its place is `file`; this process' JVM lists the classes that it loads in `listed`.
     """
 
     def __init__(self, home: Path, jars: Sequence[Path], folder: Path | None = None) -> None:

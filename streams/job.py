@@ -40,6 +40,7 @@ from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
+from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
@@ -111,7 +112,8 @@ def _run(config: JobConfig) -> int:
         partitions = access_check.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
         input_topic_settings.check(
-            config.clients, topics, source.heartbeats_topics(config.prefixes)
+            *(config.clients, topics),
+            [topic_name(TopicKind.HEARTBEATS, prefix) for prefix in config.prefixes],
         )
         seen = Seen(config, stack)
         vigil = stack.enter_context(

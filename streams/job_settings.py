@@ -221,15 +221,7 @@ def job_config(
 ) -> JobConfig:
     """Read and check the options that the user gave.
 
-    Args:
-        checkpoint: ``--checkpoint``; required.
-        bootstrap: ``--bootstrap-server``; None = from the properties file, else the default.
-        command_config: ``--command-config``, a Java properties file.
-        master: ``--master``; None when spark-submit has already decided.
-        prefixes: every ``--topic-prefix``; none = the default one.
-        conf: every ``--conf``, as ``KEY=VALUE``.
-        signing_keys: ``--signing-keys``; None = nothing is signed.
-        standby: ``--standby``.
+    `master` is None when spark-submit has already decided; `conf` is every ``KEY=VALUE``.
 
     Raises:
         ConfigError: it names the key or option.

@@ -32,12 +32,7 @@ JVM_S_MAX = 2.0
 
 
 class Seen:
-    """Metrics, probes, and whether the process works; `stack` ends what is started here.
-
-    Attributes:
-        health: answers the probes.
-        progress: takes Spark's reports of every run of the query.
-    """
+    """Metrics, probes, and whether the process works; `stack` ends what is started here."""
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack

@@ -67,7 +67,7 @@ class Recovered:
     """The groups that were read back.
 
     Attributes:
-        snapshots: (prefix, newest snapshot record) of every group that was not forgotten.
+        snapshots: with its prefix, the newest one of every group that was not forgotten.
         starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
     """

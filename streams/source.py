@@ -69,11 +69,6 @@ def input_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(topic_name(kind, prefix) for prefix in prefixes for kind in INPUTS))
 
 
-def heartbeats_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The topics of members that heartbeat apart; the clock reads them, the source does not."""
-    return tuple(topic_name(TopicKind.HEARTBEATS, prefix) for prefix in prefixes)
-
-
 def lane_of(prefix: str, key: bytes | None) -> bytes:
     """The lane of a record key."""
     return prefix.encode() + (b"" if key is None else LANE_END + key)

@@ -103,8 +103,7 @@ def claimed(
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix, and say from now on that this process is the coordinator.
 
-    Returns:
-        Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
+    Returns, by prefix, the epoch, and whether all earlier coordinators obey this one's ticks.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge a claim.
