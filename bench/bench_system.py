@@ -97,6 +97,9 @@ class BenchSystem:
         master: str = "local[2]",
         page: str = "/readyz",
         signing_keys: str | None = None,
+        name: str = "job",
+        checkpoint: str = "checkpoint",
+        standby: bool = False,
     ) -> Coordinator:
         """Start the coordinator with settings, and wait until a page answers; empty = do not wait.
 
@@ -105,13 +108,14 @@ class BenchSystem:
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
         process = self.run(
-            "job",
+            name,
             *("-m", "muster.streams.job", "--bootstrap-server", self.address, "--master", master),
-            *("--checkpoint", str(self.folder / "checkpoint")),
+            *("--checkpoint", str(self.folder / checkpoint)),
+            *(("--standby",) if standby else ()),
             *(word for setting in settings for word in ("--conf", setting)),
             *(("--signing-keys", signing_keys) if signing_keys else ()),
         )
-        coordinator = Coordinator(process, port, self.folder / "job.log")
+        coordinator = Coordinator(process, port, self.folder / f"{name}.log")
         if page:
             coordinator.await_page(page)
         return coordinator

@@ -25,7 +25,6 @@ from bench_system import BenchSystem, Coordinator, configure, cpu_s, family, opt
 from confluent_kafka import Consumer
 from machines import Crowd
 
-from muster.broker.embedded_kafka import free_port
 from muster.protocol.topics import TopicKind, topic_name
 
 GROUP = "fleet"
@@ -49,17 +48,10 @@ class Trial:
     def start(self, *, checkpoint: str = "", wait: bool = True) -> Coordinator:
         """Start a process; with `wait` return when it is the coordinator, or stands by."""
         self._started += 1
-        port, name = free_port(), f"job{self._started}"
-        conf = (f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1")
-        folder = checkpoint or name
-        process = self._system.run(
-            name,
-            *("-m", "muster.streams.job", "--bootstrap-server", self._system.address),
-            *("--checkpoint", str(self._system.folder / folder)),
-            *(() if self._cold else ("--standby",)),
-            *(word for setting in conf for word in ("--conf", setting)),
+        name = f"job{self._started}"
+        coordinator = self._system.coordinate(
+            page="", name=name, checkpoint=checkpoint or name, standby=not self._cold
         )
-        coordinator = Coordinator(process, port, self._system.folder / f"{name}.log")
         if wait:
             self.await_ready(coordinator)
         return coordinator

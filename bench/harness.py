@@ -32,11 +32,6 @@ class Slow(Exception):
     """Kafka did not answer in time."""
 
 
-def classpath() -> str:
-    """The class path of Kafka's jars."""
-    return os.pathsep.join(map(str, jars("bench")))
-
-
 def compiled(path: str) -> Path:
     """The folder of the compiled harness; compiles if a source has changed."""
     sources = sorted(SOURCES.glob("*.java"))
@@ -58,7 +53,7 @@ class Kafka:
 
     def __init__(self, timeout_s: float = 60) -> None:
         self.timeout_s = timeout_s
-        path = classpath()
+        path = os.pathsep.join(map(str, jars("bench")))
         self._command = ["java", f"-Xmx{MEMORY}", "-cp", f"{compiled(path)}{os.pathsep}{path}"]
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""

@@ -181,8 +181,7 @@ class Discovery(Loop):
     def _topics(self, admin: LastingAdmin, sources: set[Source]) -> dict[str, Topic]:
         """Every topic that some source may mean, by name."""
         wanted = {name for source in sources for name in source.topics}
-        if any(source.pattern for source in sources):
-            patterns = [source for source in sources if source.pattern]
+        if patterns := [source for source in sources if source.pattern]:
             own = tuple(f"{prefix}." for prefix in self._prefixes)
             wanted |= {
                 name

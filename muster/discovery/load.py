@@ -40,7 +40,6 @@ class Load(NamedTuple):
         records_s: records written a second, over the last `SPAN_MS`.
         bytes_s: bytes written a second; None = not measured, or not known.
         lag: records that the group has not committed; None = not measured, or no commit.
-        end: the end offset.
     """
 
     records_s: float
@@ -137,9 +136,7 @@ def measured(
         if log_sizes is not None and place in log_sizes:
             records_in_log = end - firsts[place]
             bytes_s = records_s * log_sizes[place] / records_in_log if records_in_log > 0 else 0.0
-        lag = None
-        if commits is not None and place in commits:
-            lag = max(end - commits[place], 0)
+        lag = max(end - commits[place], 0) if commits and place in commits else None
         loads[place] = Load(records_s, bytes_s, lag, end)
     return loads
 

@@ -110,17 +110,6 @@ class KeyFile:
                 self._follow()
         return self._keyring
 
-    def signed(self, encoded: Encoded, event: Event, topic: str) -> Encoded:
-        """The record with its signature added to the headers.
-
-        Raises:
-            EncodeError: no key may sign it now.
-        """
-        subject = Subject(topic, whole_key(encoded.key), encoded.value)
-        now_ms = time.time_ns() // 1_000_000
-        signature = sign(self.current(), event.group, caller_of(event), subject, now_ms)
-        return encoded._replace(headers=(*encoded.headers, (HEADER, signature)))
-
     def _follow(self) -> None:
         mark = _mark(self.path)
         if mark == self._mark:
@@ -166,7 +155,12 @@ def signed(keys: KeyFile | None, encoded: Encoded, event: Event, topic: str) -> 
     Raises:
         EncodeError: no key may sign it now.
     """
-    return encoded if keys is None else keys.signed(encoded, event, topic)
+    if keys is None:
+        return encoded
+    subject = Subject(topic, whole_key(encoded.key), encoded.value)
+    now_ms = time.time_ns() // 1_000_000
+    signature = sign(keys.current(), event.group, caller_of(event), subject, now_ms)
+    return encoded._replace(headers=(*encoded.headers, (HEADER, signature)))
 
 
 def read(path: str | Path) -> Keyring:
