@@ -92,40 +92,22 @@ def main() -> None:
     for members in args.members:
         tasks = 10 * members
         group = settled(members, tasks, args.assignor)
+        bare = settled(members, 0, args.assignor)
         last = group.roster.member(group.roster.slots[-1])
+        who = {"member": last.id, "incarnation": last.incarnation}
+        lags = tuple(Lag(Task("0", n), 1_000 * n) for n in range(10))
+        now = {"group": GROUP, "origin": at(1_200, 20_000_000)}
         rows = {
             "heartbeats": (group, heartbeats(group)),
-            "one join": (group, [join_of("n00000")]),
-            "one leave": (group, [leave_of(last.id, last.incarnation)]),
-            "one lag report": (group, [lag_of(last.id)]),
-            "tick": (group, [Tick(group=GROUP, origin=at(1_200, 20_000_000))]),
+            "one join": (group, [Join(**now, member=MemberId("n00000"), incarnation=7)]),
+            "one leave": (group, [Leave(**now, **who)]),
+            "one lag report": (group, [LagReport(**now, member=last.id, lags=lags)]),
+            "tick": (group, [Tick(**now)]),
+            "heartbeats (no tasks)": (bare, heartbeats(bare)),
         }
-        bare = settled(members, 0, args.assignor)
-        rows["heartbeats (no tasks)"] = (bare, heartbeats(bare))
         for what, (start, events) in rows.items():
             median, worst = measured(start, events, args.repeat)
             print(f"{members:<8} {tasks:<8} {what:<24} {median:>10.2f} {worst:>10.2f}")
-
-
-def join_of(member: str) -> Join:
-    """A new member joins."""
-    return Join(group=GROUP, member=MemberId(member), incarnation=7, origin=at(1_200, 20_000_000))
-
-
-def leave_of(member: str, incarnation: int) -> Leave:
-    """A member leaves."""
-    return Leave(
-        group=GROUP,
-        member=MemberId(member),
-        incarnation=incarnation,
-        origin=at(1_200, 20_000_000),
-    )
-
-
-def lag_of(member: str) -> LagReport:
-    """A member reports ten lags."""
-    lags = tuple(Lag(Task("0", n), 1_000 * n) for n in range(10))
-    return LagReport(group=GROUP, member=MemberId(member), lags=lags, origin=at(1_200, 0, "lag"))
 
 
 if __name__ == "__main__":

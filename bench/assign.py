@@ -25,13 +25,9 @@ from problems import Problem
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line of the table.
+    """One line of the table; `kafka` is the class as the harness calls it, empty = there is none.
 
-    Attributes:
-        name: the event.
-        kafka: the class, as the harness calls it; empty = Kafka has none.
-        make: makes the problem, and the previous round for a class with memory.
-        short: whether `--short` has it.
+    `make` makes the problem, and the previous round for a class with memory.
     """
 
     name: str
@@ -251,15 +247,8 @@ class Match:
 
     def problem(self, seed: int) -> Problem:
         """The random problem of a seed."""
-        return problems.small(
-            seed,
-            self.assignor,
-            racks=self.racks,
-            tags=self.tags,
-            topics=self.topics,
-            threads=self.threads,
-            state=self.state,
-        )
+        kinds = ("racks", "tags", "topics", "threads", "state")
+        return problems.small(seed, self.assignor, **{kind: getattr(self, kind) for kind in kinds})
 
 
 MATCHES = (

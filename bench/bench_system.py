@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -18,25 +19,23 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.ends_with_parent import Tethered
+from muster.kafka.reader import offsets_of
 from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
-from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind, topic_name
+from muster.protocol.topics import TOPICS, TopicKind, topic_name
 
 READY_TIMEOUT_S = 180.0
 READ_TIMEOUT_S = 60.0
 
 
 class BenchSystem:
-    """A broker, muster's topics, and processes that end with the system.
+    """A broker with more `properties`, muster's topics, and processes that end with the system.
 
-    Args:
-        partitions: of each topic.
-        properties: more settings of the broker.
-        apart: whether there is a topic on which members heartbeat apart.
+    `apart`: there is a topic on which members heartbeat apart.
     """
 
     def __init__(
@@ -98,25 +97,25 @@ class BenchSystem:
         master: str = "local[2]",
         page: str = "/readyz",
         signing_keys: str | None = None,
+        name: str = "job",
+        checkpoint: str = "checkpoint",
+        standby: bool = False,
     ) -> Coordinator:
-        """Start the coordinator and wait until a page answers.
+        """Start the coordinator with settings, and wait until a page answers; empty = do not wait.
 
-        Args:
-            conf: settings of the job.
-            master: Spark's.
-            page: which page; /readyz: the job has caught up; empty = do not wait.
-            signing_keys: file of the keyring.
+        /readyz answers when the job has caught up.
         """
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
         process = self.run(
-            "job",
+            name,
             *("-m", "muster.streams.job", "--bootstrap-server", self.address, "--master", master),
-            *("--checkpoint", str(self.folder / "checkpoint")),
+            *("--checkpoint", str(self.folder / checkpoint)),
+            *(("--standby",) if standby else ()),
             *(word for setting in settings for word in ("--conf", setting)),
             *(("--signing-keys", signing_keys) if signing_keys else ()),
         )
-        coordinator = Coordinator(process, port, self.folder / "job.log")
+        coordinator = Coordinator(process, port, self.folder / f"{name}.log")
         if page:
             coordinator.await_page(page)
         return coordinator
@@ -147,11 +146,9 @@ class Coordinator:
         """Wait until a page of the metrics port answers."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self._page(page)
+            if self.answers(page):
                 return
-            except OSError:
-                time.sleep(0.1)
+            time.sleep(0.1)
         raise RuntimeError(f"the coordinator did not start:\n{self._log.read_text()[-3000:]}")
 
     def answers(self, page: str) -> bool:
@@ -189,26 +186,38 @@ def tail(clients: ClientSettings, topic: str) -> Consumer:
     """A consumer at the end of every partition of a topic."""
     settings = {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
     consumer = Consumer(clients.librdkafka(settings))
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    ends = [
-        (p, consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1])
-        for p in partitions
-    ]
-    consumer.assign([TopicPartition(topic, p, end) for p, end in ends])
+    offsets = offsets_of(consumer, [topic], 30)
+    consumer.assign([TopicPartition(*place, end) for place, (_, end) in offsets.items()])
     return consumer
 
 
 def cpu_s(pid: int) -> float:
     """CPU seconds used by a process and its children, with those that have ended."""
-    first = psutil.Process(pid)
     total = 0.0
-    for process in [first, *first.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
+    for process in family(pid):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])  # user and system, its own and its children's
     return total
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and its children."""
+    first = psutil.Process(pid)
+    return [first, *first.children(recursive=True)]
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 240) -> float:
+    """Wait for a condition; the time at which it was true, in s.
+
+    Raises:
+        TimeoutError: it did not come true.
+    """
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {timeout_s:.0f} s")
+        time.sleep(0.005)
+    return time.monotonic()
 
 
 def next_message(consumer: Consumer) -> Message:
@@ -231,13 +240,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-__all__ = [
-    "DEFAULT_PREFIX",
-    "BenchSystem",
-    "Coordinator",
-    "configure",
-    "cpu_s",
-    "next_message",
-    "quantile",
-    "tail",
-]
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """The command line of a benchmark, which the first line of its docstring describes."""
+    return argparse.ArgumentParser(description=str(doc).partition("\n")[0], allow_abbrev=False)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from bench_system import BenchSystem, Coordinator, configure, quantile
+from bench_system import BenchSystem, Coordinator, configure, family, options, quantile
 from machines import Crew, Crowd
 from meters import Meters, rates, size_of
 from probe import GROUP as PROBED
@@ -78,9 +78,8 @@ class Churn:
 
 def sample(system: BenchSystem, coordinator: Coordinator, meters: Meters) -> Sample:
     """What everything takes now."""
-    job = psutil.Process(coordinator.process.pid)
     threads = files = 0
-    for process in [job, *job.children(recursive=True)]:
+    for process in family(coordinator.process.pid):
         with suppress(psutil.NoSuchProcess):
             threads += process.num_threads()
             files += process.num_fds()
@@ -101,8 +100,7 @@ def sample(system: BenchSystem, coordinator: Coordinator, meters: Meters) -> Sam
 
 def live_heap(pid: int) -> float:
     """Megabytes that a full collection leaves in a JVM, or in the JVM below a process."""
-    first = psutil.Process(pid)
-    (jvm,) = [p for p in [first, *first.children(recursive=True)] if p.name() == "java"]
+    (jvm,) = [p for p in family(pid) if p.name() == "java"]
     jcmd = str(Path(java()).resolve().with_name("jcmd"))
     command = [jcmd, str(jvm.pid), "GC.class_histogram"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -182,9 +180,7 @@ def _spread(spent_ms: list[float]) -> Sample:
 
 def main() -> int:
     """Measure and print; exit code 1 if two members ran a task at once."""
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
-    )
+    parser = options(__doc__)
     parser.add_argument("--members", type=int, default=1_000, help="default: 1000")
     parser.add_argument("--minutes", type=float, default=60, help="default: 60")
     parser.add_argument("--json", action="store_true", help="print JSON, with all samples")

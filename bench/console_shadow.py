@@ -11,12 +11,10 @@ Needs the extras `console`, `adopt` and `broker`, Java, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 
-import psutil
-from bench_system import BenchSystem, cpu_s
+from bench_system import BenchSystem, cpu_s, family, options
 from confluent_kafka.admin import NewTopic
 from governed import PARTITIONS, TOPIC, Crowd
 
@@ -25,10 +23,10 @@ from muster.broker.embedded_kafka import free_port
 START_S, SPAN_S = 10.0, 30.0
 
 
-def cost(system: BenchSystem, name: str, *options: str) -> str:
+def cost(system: BenchSystem, name: str, *more: str) -> str:
     """Run a console for a while; what it and the broker used."""
     words = ("console", "--port", str(free_port()), "--bootstrap-server", system.address)
-    process = system.run(name, "-m", "muster.cli.main", *words, *options)
+    process = system.run(name, "-m", "muster.cli.main", *words, *more)
     time.sleep(START_S)
     pids = (process.pid, system.broker_pid)
     before, begun = [cpu_s(pid) for pid in pids], time.monotonic()
@@ -37,15 +35,14 @@ def cost(system: BenchSystem, name: str, *options: str) -> str:
     console, broker = (
         100 * (cpu_s(pid) - was) / span for pid, was in zip(pids, before, strict=True)
     )
-    child = psutil.Process(process.pid)
-    memory = sum(each.memory_info().rss for each in (child, *child.children(recursive=True)))
+    memory = sum(each.memory_info().rss for each in family(process.pid))
     process.kill()
     return f"CPU {console:.1f} % of a core, {memory / 2**20:.0f} MiB; broker {broker:.1f} %"
 
 
 def main() -> None:
     """Print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = options(__doc__)
     parser.add_argument("--groups", type=int, default=200)
     args = parser.parse_args()
     with BenchSystem() as system:

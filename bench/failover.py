@@ -13,7 +13,6 @@ times count from that start.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
@@ -22,15 +21,10 @@ import time
 from contextlib import suppress
 
 import psutil
-from bench_system import BenchSystem, Coordinator, cpu_s
+from bench_system import BenchSystem, Coordinator, configure, cpu_s, family, options
 from confluent_kafka import Consumer
 from machines import Crowd
 
-from muster.broker.embedded_kafka import free_port
-from muster.protocol.events import GroupConfig
-from muster.protocol.ids import GroupId
-from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 GROUP = "fleet"
@@ -54,17 +48,10 @@ class Trial:
     def start(self, *, checkpoint: str = "", wait: bool = True) -> Coordinator:
         """Start a process; with `wait` return when it is the coordinator, or stands by."""
         self._started += 1
-        port, name = free_port(), f"job{self._started}"
-        conf = (f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1")
-        folder = checkpoint or name
-        process = self._system.run(
-            name,
-            *("-m", "muster.streams.job", "--bootstrap-server", self._system.address),
-            *("--checkpoint", str(self._system.folder / folder)),
-            *(() if self._cold else ("--standby",)),
-            *(word for setting in conf for word in ("--conf", setting)),
+        name = f"job{self._started}"
+        coordinator = self._system.coordinate(
+            page="", name=name, checkpoint=checkpoint or name, standby=not self._cold
         )
-        coordinator = Coordinator(process, port, self._system.folder / f"{name}.log")
         if wait:
             self.await_ready(coordinator)
         return coordinator
@@ -91,14 +78,13 @@ class Trial:
         self._joined += 1
         name = f"newcomer-{self._joined}"
         reader = self._system.tail(topic_name(TopicKind.ASSIGNMENTS))
-        family = [psutil.Process(running.process.pid)]
-        family += family[0].children(recursive=True)
+        processes = family(running.process.pid)
         began = time.monotonic()
-        for each in family if number is signal.SIGSTOP else family[:1]:
+        for each in processes if number is signal.SIGSTOP else processes[:1]:
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(number)
         if self._cold:
-            self._bury(family)
+            self._bury(processes)
             began = time.monotonic()
             self.running = self.start(checkpoint="job1", wait=False)
         self._crew.come([name])
@@ -107,16 +93,16 @@ class Trial:
         settled = time.monotonic() - began
         reader.close()
         if number is signal.SIGSTOP:  # it wakes up, and finds that it was superseded
-            for each in family:
+            for each in processes:
                 with suppress(psutil.NoSuchProcess):
                     each.send_signal(signal.SIGCONT)
-        self._bury(family)
+        self._bury(processes)
         self.crowd.run_for(1)
         return answered, settled
 
-    def _bury(self, family: list[psutil.Process]) -> None:
+    def _bury(self, processes: list[psutil.Process]) -> None:
         """Wait until these processes have ended; the fleet lives on meanwhile."""
-        while any(each.is_running() and each.status() != "zombie" for each in family):
+        while any(each.is_running() and each.status() != "zombie" for each in processes):
             self.crowd.run_for(0.05)
 
     def _await_answer(self, reader: Consumer, name: str) -> float:
@@ -133,23 +119,13 @@ class Trial:
 
 def main() -> int:
     """Measure and print; exit code 1 if two members ran a task at once."""
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
-    )
+    parser = options(__doc__)
     parser.add_argument("--members", type=int, default=20, help="default: 20")
     parser.add_argument("--rounds", type=int, default=3, help="of each signal (default: 3)")
     parser.add_argument("--cold", action="store_true", help="no standby: start it again")
     args = parser.parse_args()
     with BenchSystem(partitions=4) as system:
-        system.write(
-            TopicKind.CONFIG,
-            GroupConfig(
-                group=GroupId(GROUP),
-                assignor="sticky",
-                settings=parse_settings({}, "sticky"),
-                tasks=(Subtopology("0", 10 * args.members),),
-            ),
-        )
+        configure(system, GROUP, 10 * args.members)
         trial = Trial(system, args.members, cold=args.cold)
         running = trial.start()
         with trial.crowd:
@@ -169,13 +145,10 @@ def main() -> int:
                     took.append(trial.fail(running, number))
                     print(f"  standby idle {idle:.3f} cores", *took[-1], file=sys.stderr)
                     running = waiting
-                for what, times in zip(
-                    ("answered", "settled"), zip(*took, strict=True), strict=True
-                ):
-                    median = statistics.median(times)
-                    print(
-                        f"{number.name:8} {what:9} median {median:6.2f} s, most {max(times):6.2f} s"
-                    )
+                both = zip(("answered", "settled"), zip(*took, strict=True), strict=True)
+                for what, times in both:
+                    median, most = statistics.median(times), max(times)
+                    print(f"{number.name:8} {what:9} median {median:6.2f} s, most {most:6.2f} s")
             overlaps = trial.crowd.counts().overlaps
     print(f"{args.members} members, {os.cpu_count()} cores, overlaps {overlaps}")
     return 1 if overlaps else 0

@@ -35,12 +35,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench_system import BenchSystem, configure, quantile
+from bench_system import BenchSystem, configure, options, quantile
+from confluent_kafka import Consumer
 from machines import Crew, Crowd
 from meters import Meters, rates
 from probe import GROUP as PROBED
 
-from muster.broker.ends_with_parent import Tethered
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings
@@ -151,8 +151,8 @@ class Trial:
         self._changes("after the kill: one joins", lambda: self._crews[0].come(["newcomer"]))
 
     @staticmethod
-    def _is_answered(reader: object) -> bool:
-        message = reader.poll(0)  # type: ignore[attr-defined]  # a Consumer
+    def _is_answered(reader: Consumer) -> bool:
+        message = reader.poll(0)
         return message is not None and (message.key() or b"").startswith(PROBED.encode())
 
     # ---- measuring
@@ -209,15 +209,11 @@ class Trial:
         script = str(Path(__file__).with_name("probe.py"))
         words = (self._system.address, str(count), str(PROBE_S))
         process = self._system.run("probe", script, *words)
-        self.crowd.run_until(lambda: _ended(process), "probed")
+        self.crowd.run_until(lambda: process.poll() is not None, "probed")
         if process.wait(1):
             raise RuntimeError(f"the probe failed:\n{output.read_text()[-2000:]}")
         lines = output.read_text().splitlines()
         return [float(line[3:]) for line in lines if line.startswith("ms ")]
-
-
-def _ended(process: Tethered) -> bool:
-    return process.poll() is not None
 
 
 def spread(spent_ms: list[float]) -> Figures:
@@ -239,9 +235,7 @@ def table(args: argparse.Namespace, found: dict[str, Figures]) -> str:
 
 def main() -> int:
     """Measure and print; exit code 1 if two members ran a task at once."""
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
-    )
+    parser = options(__doc__)
     parser.add_argument("--members", type=int, help="default: 1000, or five a group")
     parser.add_argument("--tasks", type=int, help="in all groups (default: ten a member)")
     parser.add_argument("--groups", type=int, default=1, help="default: 1")

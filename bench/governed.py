@@ -16,7 +16,6 @@ Needs the extras `adopt` and `broker`, Java, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import re
@@ -27,7 +26,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
-from bench_system import BenchSystem, cpu_s, quantile
+from bench_system import BenchSystem, cpu_s, options, quantile
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
@@ -145,11 +144,11 @@ class Crowd:
         return sum(owner[n] != before.get(n) for n in owner), gap_s
 
 
-def adopt(system: BenchSystem, groups: list[str], name: str, *options: str) -> int:
+def adopt(system: BenchSystem, groups: list[str], name: str, *more: str) -> int:
     """Start a governor of these groups, and wait until it leads them; its process id."""
     words = [word for group in groups for word in ("--group", group)]
     command = ("-m", "muster.cli.main", "adopt", "--bootstrap-server", system.address, *words)
-    process = system.run(name, *command, *(options or ("--fresh", "consumer")))
+    process = system.run(name, *command, *(more or ("--fresh", "consumer")))
     log = system.folder / f"{name}.log"
     until = time.monotonic() + PATIENCE_S
     while log.read_text().count("round ") < len(groups) and time.monotonic() < until:
@@ -182,10 +181,8 @@ def many(system: BenchSystem, count: int) -> None:
     print(f"{count} groups, one consumer each, {os.cpu_count()} cores; nothing happens:")
     print(f"  governor: CPU {idle:.1f} % of a core, {governor.memory_info().rss / 2**20:.0f} MiB,")
     print(f"    {len(governor.net_connections())} connections, {governor.num_threads()} threads")
-    print(
-        f"  broker, all consumers included: CPU"
-        f" {100 * (cpu_s(system.broker_pid) - broker) / span:.1f} %"
-    )
+    serving = 100 * (cpu_s(system.broker_pid) - broker) / span
+    print(f"  broker, all consumers included: CPU {serving:.1f} %")
     known = len(decided(log))
     took = []
     for group in groups[:: max(1, count // 10)]:
@@ -230,7 +227,7 @@ def rounds(system: BenchSystem) -> None:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = options(__doc__)
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--only", choices=("groups", "rounds"))
     args = parser.parse_args()

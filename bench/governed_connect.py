@@ -18,7 +18,6 @@ Needs the extras `adopt` and `broker`, Java, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -26,9 +25,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_system import BenchSystem
+from bench_system import BenchSystem, options
 from governed import adopt
 from support.adopt.connect import RUNS, ConnectCluster, Worker
+
+from muster.output import wall_ms
 
 CONNECTORS, TASKS = ("a", "b", "c"), 3
 JOBS = len(CONNECTORS) * (1 + TASKS)
@@ -52,11 +53,6 @@ class Cost(NamedTuple):
         )
 
 
-def now_ms() -> int:
-    """As in the workers' logs."""
-    return time.time_ns() // 1_000_000
-
-
 def settle(cluster: ConnectCluster) -> None:
     """Wait until all jobs run, evenly, and no worker has joined a round for a while."""
     until = time.monotonic() + PATIENCE_S
@@ -64,7 +60,7 @@ def settle(cluster: ConnectCluster) -> None:
         time.sleep(0.5)
         places = list(cluster.running().values())
         loads = [places.count(worker.name) for worker in cluster.workers]
-        quiet = not cluster.rounds(now_ms() - int(QUIET_S * 1_000))
+        quiet = not cluster.rounds(wall_ms() - int(QUIET_S * 1_000))
         if sum(loads) == JOBS and max(loads) - min(loads) <= 2 and quiet:
             return
     raise TimeoutError(f"{cluster.running()}\n{cluster.story()}")
@@ -102,11 +98,11 @@ def played(cluster: ConnectCluster) -> dict[str, Cost]:
 
     third, begun_ms = joins()
     costs = {"joins": cost(cluster, begun_ms)}
-    begun_ms = now_ms()
+    begun_ms = wall_ms()
     cluster.stop(third)
     costs["leaves"] = cost(cluster, begun_ms, third)
     fourth, _ = joins()
-    begun_ms = now_ms()
+    begun_ms = wall_ms()
     cluster.kill(fourth)
     costs["is killed"] = cost(cluster, begun_ms, fourth)
     return costs
@@ -130,7 +126,7 @@ def measure(system: BenchSystem, how: str) -> dict[str, Cost]:
 
 def main() -> None:
     """Print a line for each event and each of both."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = options(__doc__)
     parser.add_argument("--times", type=int, default=1)
     args = parser.parse_args()
     with BenchSystem() as system:

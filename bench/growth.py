@@ -14,7 +14,6 @@ Needs the extras `adopt` and `broker`, Java, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
@@ -23,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench_system import BenchSystem, quantile
+from bench_system import BenchSystem, options, quantile, until
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from governed import TOPIC, Crowd, adopt
 
@@ -34,25 +33,16 @@ FIRST = 4
 PATIENCE_S = 60.0
 
 
-def until(condition: Callable[[], bool]) -> float:
-    """Wait for a condition; the time at which it was true, in s."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {PATIENCE_S:.0f} s")
-        time.sleep(0.005)
-    return time.monotonic()
-
-
 def grow(admin: AdminClient, topic: str, times: int, owned: Callable[[], set[int]]) -> list[float]:
     """Add one partition at a time; how long each took until it was owned, in s."""
     took = []
-    until(lambda: len(owned()) == FIRST)
+    until(lambda: len(owned()) == FIRST, PATIENCE_S)
     for count in range(FIRST + 1, FIRST + 1 + times):
         time.sleep(random.uniform(4.0, 7.0))
         admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
         made = time.monotonic()
-        took.append(until(lambda count=count: count - 1 in owned()) - made)  # type: ignore[misc]
+        owned_s = until(lambda count=count: count - 1 in owned(), PATIENCE_S)  # type: ignore[misc]
+        took.append(owned_s - made)
     return took
 
 
@@ -87,7 +77,7 @@ def consumers(system: BenchSystem, admin: AdminClient, times: int) -> list[float
 
 def main() -> None:
     """Print a line for each group."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = options(__doc__)
     parser.add_argument("--times", type=int, default=10)
     args = parser.parse_args()
     with BenchSystem() as system:

@@ -32,11 +32,6 @@ class Slow(Exception):
     """Kafka did not answer in time."""
 
 
-def classpath() -> str:
-    """The class path of Kafka's jars."""
-    return os.pathsep.join(map(str, jars("bench")))
-
-
 def compiled(path: str) -> Path:
     """The folder of the compiled harness; compiles if a source has changed."""
     sources = sorted(SOURCES.glob("*.java"))
@@ -54,15 +49,11 @@ def compiled(path: str) -> Path:
 
 
 class Kafka:
-    """A JVM with Kafka's assignors; a context manager.
-
-    Args:
-        timeout_s: how long a question may take.
-    """
+    """A JVM with Kafka's assignors; a context manager."""
 
     def __init__(self, timeout_s: float = 60) -> None:
         self.timeout_s = timeout_s
-        path = classpath()
+        path = os.pathsep.join(map(str, jars("bench")))
         self._command = ["java", f"-Xmx{MEMORY}", "-cp", f"{compiled(path)}{os.pathsep}{path}"]
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
@@ -82,12 +73,10 @@ class Kafka:
             self._rest = b""
 
     def ask(self, name: str, problem: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Kafka's answer, in the form of an answer of `muster assign`.
+        """The answer of a class of `Harness.java`, in the form of an answer of `muster assign`.
 
-        Args:
-            name: which assignor, as in `Harness.java`.
-            problem: as `muster assign` reads it.
-            **more: `repeat`, `warmup_ms`, `session`, `before`, `delivered`, `config_offset`.
+        There is `more` to ask: `repeat`, `warmup_ms`, `session`, `before`, `delivered`,
+        `config_offset`.
 
         Raises:
             Slow: no answer within `timeout_s`.

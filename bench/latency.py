@@ -24,11 +24,12 @@ from pathlib import Path
 
 from bench_system import BenchSystem, configure, next_message, quantile
 from confluent_kafka.admin import NewTopic
-from rivals import PROTOCOLS, await_settled, settle_times
+from ownership import Ownership
+from rivals import PROTOCOLS, Consumers
 
 from muster import Worker
 from muster.protocol.events import Join, Leave
-from muster.protocol.ids import GroupId, MemberId, Task
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.topics import TopicKind, topic_name
 
 BLOCK = 25
@@ -70,49 +71,58 @@ def probe_passthrough(system: BenchSystem, events: int, name: str = "pass-throug
     return spent
 
 
-class Member:
-    """A muster worker; `held` are the tasks it runs."""
+class Workers:
+    """A fleet of muster's workers, with the methods of `Consumers`."""
 
-    def __init__(self, address: str, group: str) -> None:
-        self.held: set[int] = set()
-        self.worker = Worker(
-            group=group,
-            bootstrap_servers=address,
-            on_assigned=self._add,
-            on_revoked=self._remove,
-        )
+    def __init__(self, system: BenchSystem) -> None:
+        configure(system, "fleet", TASKS, QUICK)
+        self._address = system.address
+        self._owned = Ownership(TASKS)
+        self._workers: dict[str, Worker] = {}
 
-    def _add(self, tasks: Sequence[Task], _: object) -> None:
-        self.held = self.held | {task.number for task in tasks}
+    def __enter__(self) -> Workers:
+        return self
 
-    def _remove(self, tasks: Sequence[Task], _: object) -> None:
-        self.held = self.held - {task.number for task in tasks}
+    def __exit__(self, *_: object) -> None:
+        self.go(list(self._workers))
+
+    def come(self, names: Sequence[str]) -> None:
+        """Start workers."""
+        for name in names:
+            self._owned.come(name)
+            self._workers[name] = Worker(
+                group="fleet",
+                member_id=name,
+                bootstrap_servers=self._address,
+                on_assigned=lambda tasks, _, name=name: self._owned.start(name, tasks),
+                on_revoked=lambda tasks, _, name=name: self._owned.stop(name, tasks),
+            )
+            self._workers[name].start()
+
+    def go(self, names: Sequence[str]) -> None:
+        """Close workers."""
+        for name in names:
+            self._workers.pop(name).close()
+            self._owned.go(name)
+
+    def settle(self) -> None:
+        """Wait until settled."""
+        self._owned.await_shared_out(len(self._workers))
 
 
-def muster_settle_times(system: BenchSystem, rounds: int) -> tuple[list[float], list[float]]:
+def settle_times(fleet: Workers | Consumers, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds until settled after a join, and after a leave, `rounds` times each."""
-    group = "fleet"
-    configure(system, group, TASKS, QUICK)
-    fleet = [Member(system.address, group) for _ in range(MEMBERS)]
     joins: list[float] = []
     leaves: list[float] = []
-    try:
-        for member in fleet:
-            member.worker.start()
-        await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS)
-        for _ in range(rounds):
-            newcomer = Member(system.address, group)
-            began = time.perf_counter()
-            newcomer.worker.start()
-            fleet.append(newcomer)
-            joins.append(await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS + 1) - began)
-            began = time.perf_counter()
-            fleet.remove(newcomer)
-            newcomer.worker.close()
-            leaves.append(await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS) - began)
-    finally:
-        for member in fleet:
-            member.worker.close()
+    with fleet:
+        fleet.come([f"member-{n}" for n in range(MEMBERS)])
+        fleet.settle()
+        for number in range(rounds):
+            for change, spent in ((fleet.come, joins), (fleet.go, leaves)):
+                began = time.perf_counter()
+                change([f"newcomer-{number}"])
+                fleet.settle()
+                spent.append(time.perf_counter() - began)
     return joins, leaves
 
 
@@ -140,9 +150,9 @@ def measure(events: int, rounds: int, warm_up: int, operator: bool) -> dict[str,
         for name in others:
             theirs = figures[f"{name}, ms"]
             figures[f"ratio to the {name}"] = {q: ours[q] / theirs[q] for q in ("p50", "p99")}
-        fleets = {"muster": muster_settle_times(system, rounds)}
+        fleets = {"muster": settle_times(Workers(system), rounds)}
         for name, protocol in PROTOCOLS.items():
-            fleets[name] = settle_times(system.address, protocol, MEMBERS, TASKS, rounds)
+            fleets[name] = settle_times(Consumers(system.address, protocol, TASKS), rounds)
     for name, (joins, leaves) in fleets.items():
         figures[f"join until settled, s: {name}"] = _spread(joins)
         figures[f"leave until settled, s: {name}"] = _spread(leaves)

@@ -21,6 +21,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from ownership import Counts, Ownership, place_of
 
 from muster.boottime import boottime_ms
+from muster.kafka.lasting_producer import produce
+from muster.kafka.reader import arrived, offsets_of
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
@@ -81,12 +83,8 @@ class Machine:
 class Crew:
     """The members of one group.
 
-    Attributes:
-        group: its name.
-        owned: which member runs which task.
-        losses: sessions that lost their tasks involuntarily.
-        records: records read that are addressed to members.
-        names: the group's dictionaries, as members read them.
+    `losses` are sessions that lost their tasks involuntarily, `records` those read that are
+    addressed to members, `names` the group's dictionaries.
     """
 
     def __init__(self, crowd: Crowd, group: str, tasks: int, *, static: bool = True) -> None:
@@ -144,11 +142,7 @@ class Crew:
 
 
 class Crowd:
-    """The connections and the loop of all members; a context manager.
-
-    Attributes:
-        chance: random numbers, the same in each run.
-    """
+    """The connections and the loop of all members; a context manager."""
 
     def __init__(self, clients: ClientSettings, prefix: str = DEFAULT_PREFIX) -> None:
         self.rng = random.Random(prefix)
@@ -177,10 +171,9 @@ class Crowd:
         self._consumer = Consumer(self._reader_config)
         # A broker answers a connection's requests in order, and those of the reader wait.
         self._asker = Consumer(self._reader_config)
-        self._topic = self._topics[TopicKind.ASSIGNMENTS]
-        layout = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic]
-        self._read_to = self._watermarks(list(layout.partitions))
-        self._consumer.assign([TopicPartition(self._topic, p, e) for p, e in self._read_to.items()])
+        topic = self._topics[TopicKind.ASSIGNMENTS]
+        self._read_to = self._watermarks()
+        self._consumer.assign([TopicPartition(topic, p, e) for p, e in self._read_to.items()])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -190,13 +183,7 @@ class Crowd:
         self._asker.close()
 
     def crew(self, group: str, tasks: int, *, static: bool = True) -> Crew:
-        """A group without members.
-
-        Args:
-            group: its name.
-            tasks: how many tasks it is configured with.
-            static: members have instance ids.
-        """
+        """A group without members; in a `static` one they have instance ids."""
         self._crews.append(Crew(self, group, tasks, static=static))
         return self._crews[-1]
 
@@ -266,10 +253,8 @@ class Crowd:
         """Process acknowledgements, records and due timers; wait a moment if there are none."""
         self._producer.poll(0)
         if not self._inputs:
-            first = self._consumer.poll(WAIT_S)
-            if first is not None:
-                for message in [first, *self._consumer.consume(READ_MAX, 0)]:
-                    self._read(message)
+            for message in arrived(self._consumer, WAIT_S, READ_MAX):
+                self._read(message)
         self._prove()
         now_ms = boottime_ms()
         while self._timers and self._timers[0][0] <= now_ms:
@@ -337,12 +322,7 @@ class Crowd:
         done = partial(self._delivered, machine, sent)
         while True:
             try:
-                self._producer.produce(
-                    self._topics[sent.kind],
-                    key=encoded.key,
-                    value=encoded.value,
-                    on_delivery=done,
-                )
+                produce(self._producer, self._topics[sent.kind], encoded, done)
                 return
             except BufferError:
                 self._producer.poll(0.05)
@@ -374,17 +354,15 @@ class Crowd:
             crew.names = find_names(self._reader_config, *where)
             return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=crew.names)
 
-    def _watermarks(self, partitions: Iterable[int]) -> dict[int, int]:
-        return {
-            p: self._asker.get_watermark_offsets(TopicPartition(self._topic, p), timeout=30)[1]
-            for p in partitions
-        }
+    def _watermarks(self) -> dict[int, int]:
+        ends = offsets_of(self._asker, [self._topics[TopicKind.ASSIGNMENTS]], 30)
+        return {partition: end for (_, partition), (_, end) in ends.items()}
 
     def _prove(self) -> None:
         """Find out up to which time all records have been read."""
         if self._ends is None and time.monotonic() - self._asked_s >= PROOF_S:
             self._asked_s = time.monotonic()
-            self._ends = (boottime_ms(), self._watermarks(self._read_to))
+            self._ends = (boottime_ms(), self._watermarks())
         if self._ends is None:
             return
         at_ms, ends = self._ends

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from bench_system import BenchSystem, Coordinator, cpu_s
-from confluent_kafka import Consumer, TopicPartition
+from bench_system import BenchSystem, Coordinator, cpu_s, family
+from confluent_kafka import Consumer
 
+from muster.kafka.reader import offsets_of
 from muster.protocol.topics import TOPICS
 
 LOOK_S = 0.5
@@ -70,15 +71,9 @@ def size_of(folder: Path) -> int:
 
 @dataclass(slots=True)
 class Reading:
-    """All meters at one moment.
+    """All meters at one moment: what was used or written so far, by process or topic.
 
-    Attributes:
-        at_s: the moment.
-        cpu: seconds of CPU used so far, by who used them.
-        records: written so far, by topic.
-        bytes: on the broker's disk, by topic.
-        checkpoint: bytes written so far into the checkpoint.
-        batches: micro-batches so far.
+    `bytes` are those on the broker's disk, `checkpoint` those written into it.
     """
 
     at_s: float
@@ -129,15 +124,12 @@ class Meters:
         )
 
     def _ends(self, topic: str) -> int:
-        partitions = self._asker.list_topics(topic, timeout=30).topics[topic].partitions
-        places = [TopicPartition(topic, p) for p in partitions]
-        return sum(self._asker.get_watermark_offsets(p, timeout=30)[1] for p in places)
+        return sum(end for _, end in offsets_of(self._asker, [topic], 30).values())
 
     def memory(self) -> dict[str, float]:
         """Resident megabytes of the job's JVM, its Python processes, and the broker."""
         memory_mb = {"job's JVM, MB": 0.0, "job's Python, MB": 0.0}
-        first = psutil.Process(self.job().process.pid)
-        for process in [first, *first.children(recursive=True)]:
+        for process in family(self.job().process.pid):
             with suppress(psutil.NoSuchProcess):
                 which = "job's JVM, MB" if process.name() == "java" else "job's Python, MB"
                 memory_mb[which] += process.memory_info().rss / 1e6

@@ -34,13 +34,9 @@ def timed(
     before: Mapping[str, Any] | None = None,
     limit_s: float = 60,
 ) -> Times:
-    """Time placements of one problem, after a warm-up.
+    """Time placements of one problem, after a warm-up; no more once `limit_s` is over.
 
-    Args:
-        problem: what to place, as `muster assign` reads it.
-        repeat: how many times.
-        before: the previous round, for assignors with memory.
-        limit_s: stop repeating after this long.
+    `before` is the previous round, for assignors with memory.
     """
     memory = None if before is None else _call(parse_problem(before), None)[0].memory
     parsed = parse_problem(problem)

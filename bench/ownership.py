@@ -9,7 +9,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+SETTLE_TIMEOUT_S = 180.0
 
 
 @dataclass(slots=True)
@@ -104,6 +106,18 @@ class Ownership:
         with self._lock:
             return all(size in fair for size, count in self._sizes.items() if count)
 
+    def await_shared_out(self, members: int) -> None:
+        """Wait until `is_shared_out`.
+
+        Raises:
+            TimeoutError: the members did not settle in time.
+        """
+        until = time.monotonic() + SETTLE_TIMEOUT_S
+        while not self.is_shared_out(members):
+            if time.monotonic() > until:
+                raise TimeoutError(f"not settled: {self.sizes()}")
+            time.sleep(0.002)
+
     def sizes(self) -> list[int]:
         """How many tasks each member runs, ascending."""
         return sorted(self._sizes.elements())
@@ -112,10 +126,7 @@ class Ownership:
         """What has happened until now."""
         with self._lock:
             self._pass_time()
-            counts_now = self._counts
-            return Counts(
-                counts_now.starts, counts_now.moves, counts_now.overlaps, counts_now.ownerless_s
-            )
+            return replace(self._counts)
 
     def _resize(self, member: str, held: set[Hashable]) -> None:
         self._sizes[len(self._held[member])] -= 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
@@ -38,13 +37,6 @@ class Copier(StatefulProcessor):
         """Do nothing."""
 
 
-def through_operator(frame: DataFrame) -> DataFrame:
-    """The rows after a stateful operator in Python."""
-    return frame.groupBy("key").transformWithState(
-        Copier(), outputStructType=frame.schema, outputMode="Append", timeMode="None"
-    )
-
-
 def main(bootstrap: str, source: str, target: str, checkpoint: str, stateful: str = "") -> None:
     """Copy a topic to another until the process is killed."""
     config = job_config(checkpoint=checkpoint, bootstrap=bootstrap)
@@ -57,8 +49,11 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, stateful: st
     }
     rows = spark.readStream.format("kafka").options(**options).load()
     copies = rows.selectExpr(f"'{target}' AS topic", "key", "value")
-    query = sink.write(through_operator(copies) if stateful else copies, config)
-    query.awaitTermination()
+    if stateful:
+        copies = copies.groupBy("key").transformWithState(
+            Copier(), outputStructType=copies.schema, outputMode="Append", timeMode="None"
+        )
+    sink.write(copies, config).awaitTermination()
 
 
 if __name__ == "__main__":

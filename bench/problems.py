@@ -177,14 +177,8 @@ def small(
 ) -> Problem:
     """A random group of 2 to 7 members and its history: balance, warm copies, dead owners.
 
-    Args:
-        seed: the same seed and arguments give the same problem.
-        assignor: the assignor's name; each name gives other problems.
-        racks: whether members and partitions have racks.
-        tags: whether members have tags.
-        topics: whether members may take a part of the units each.
-        threads: whether some members have more capacity than others.
-        state: whether some of the tasks have state.
+    The same arguments give the same problem, and each assignor has others. With `topics` members
+    may take a part of the units each, with `threads` some have more capacity.
     """
     kinds = "".join(f"/{kind}" for kind, on in (("tags", tags), ("plain", not state)) if on)
     rng = random.Random(f"{seed}/{assignor}/{racks}{kinds}")

@@ -96,12 +96,8 @@ def life(
     """Place until no follow-up is asked for, then again after each change of the members.
 
     Between two rounds every copy catches up. Most figures are sums over the whole life; those
-    *once settled* are counted after every event, and spreads at the end.
-
-    Args:
-        problem: the first problem.
-        place: one side.
-        history: the members after each event.
+    *once settled* are counted after every event, and spreads at the end. `place` is one side,
+    `history` the members after each event.
     """
     run = _Run()
     problem, answer = _converge(run, problem, place)
@@ -205,29 +201,16 @@ class _Run:
         stateful = {task for task, state in tasks_of(problem) if state}
         held = Counter(active.values())
         everything = held + Counter(n for names in copies.values() for n in names)
-        return Figures(
-            rounds=self.count["rounds"],
-            moved=self.count["moved"],
-            spread=_spread(problem, held),
-            beyond_one=round(max(0.0, _spread(problem, held) - 1), 3),
-            uneven=_uneven(problem, held),
-            off_share=self.count["off_share"],
-            unit_spread=round(float(self.exact["unit_spread"]), 3),
-            unit_uneven=round(float(self.exact["unit_uneven"]), 3),
-            stateful_spread=_spread(
-                problem, Counter(n for task, n in active.items() if task in stateful)
-            ),
-            copies_spread=_spread(problem, everything),
-            cold=self.count["cold"],
-            bare=self.count["bare"],
-            warmups=self.count["warmups"],
-            restored=self.count["restored"],
-            cross_rack=self.count["cross_rack"],
-            copies_cross_rack=self.count["copies_cross_rack"],
-            crowded=self.count["crowded"],
-            missing=self.count["missing"],
-            alike=self.count["alike"],
-        )
+        of_state = Counter(n for task, n in active.items() if task in stateful)
+        measured = {
+            "spread": _spread(problem, held),
+            "beyond_one": round(max(0.0, _spread(problem, held) - 1), 3),
+            "uneven": _uneven(problem, held),
+            "stateful_spread": _spread(problem, of_state),
+            "copies_spread": _spread(problem, everything),
+            **{name: round(float(self.exact[name]), 3) for name in ("unit_spread", "unit_uneven")},
+        }
+        return Figures(**{name: self.count[name] for name in NAMES} | measured)
 
 
 def holders(answer: Answer) -> tuple[dict[str, str], dict[str, set[str]]]:

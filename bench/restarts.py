@@ -23,11 +23,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from bench_system import BenchSystem, configure
+from bench_system import BenchSystem, configure, options
 from machines import Crew, Crowd
-from ownership import Ownership
 from rivals import PROTOCOLS, Consumers
 
 TASKS_EACH = 10
@@ -35,29 +33,8 @@ AWAY_S = 5.0
 Figures = dict[str, float]
 
 
-class Fleet(Protocol):
-    """Members that come and go, of whichever system."""
-
-    owned: Ownership
-
-    def come(self, names: Sequence[str]) -> None:
-        """Start members."""
-
-    def go(self, names: Sequence[str]) -> None:
-        """Stop members in order; returns at once."""
-
-    def run_for(self, seconds: float) -> None:
-        """Let time pass."""
-
-    def settle(self) -> None:
-        """Wait until all are settled."""
-
-    def await_gone(self) -> None:
-        """Wait until all that were stopped have ended."""
-
-
 class Muster:
-    """A fleet of muster's members."""
+    """A fleet of muster's members, with the methods of `Consumers`."""
 
     def __init__(self, crowd: Crowd, crew: Crew, *, static: bool) -> None:
         self.crew, self.owned = crew, crew.owned
@@ -77,7 +54,7 @@ class Muster:
 class Trial:
     """One fleet, and the figures of what it lives through."""
 
-    def __init__(self, fleet: Fleet, members: int) -> None:
+    def __init__(self, fleet: Muster | Consumers, members: int) -> None:
         self._fleet = fleet
         self._names = [f"member-{n:05d}" for n in range(members)]
         self._life = 1
@@ -189,9 +166,7 @@ def theirs(system: BenchSystem, args: argparse.Namespace) -> dict[str, dict[str,
 
 def main() -> int:
     """Measure and print; exit code 1 if two of muster's members ran a task at once."""
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
-    )
+    parser = options(__doc__)
     parser.add_argument("--members", type=int, default=200, help="of muster (default: 200)")
     parser.add_argument("--rivals", type=int, default=50, help="consumers; 0 = none (default: 50)")
     parser.add_argument("--every", type=float, default=1, help="seconds between stops (default: 1)")

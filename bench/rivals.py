@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from ownership import Ownership, place_of
 
 POLL_S = 0.01
-SETTLE_TIMEOUT_S = 180.0
 PROTOCOLS: dict[str, dict[str, str]] = {
     "consumer (KIP-848)": {"group.protocol": "consumer"},
     "cooperative-sticky": {
@@ -25,32 +24,6 @@ PROTOCOLS: dict[str, dict[str, str]] = {
         "partition.assignment.strategy": "cooperative-sticky",
     },
 }
-
-
-def shares(tasks: int, members: int) -> set[int]:
-    """The sizes of a fair share."""
-    return {tasks // members, -(-tasks // members)}
-
-
-def await_settled(held: Callable[[], Sequence[set[int]]], tasks: int, members: int) -> float:
-    """Wait until every task has one owner and every member its share.
-
-    Returns:
-        `time.perf_counter` when this was first seen.
-
-    Raises:
-        TimeoutError: the members did not settle in time.
-    """
-    fair = shares(tasks, members)
-    deadline = time.perf_counter() + SETTLE_TIMEOUT_S
-    while time.perf_counter() < deadline:
-        held_tasks = held()
-        sizes = [len(each) for each in held_tasks]
-        shared_out = len(held_tasks) == members and set(sizes) <= fair and sum(sizes) == tasks
-        if shared_out and len(set().union(*held_tasks)) == tasks:
-            return time.perf_counter()
-        time.sleep(0.002)
-    raise TimeoutError(f"not settled: {sorted(len(each) for each in held())}")
 
 
 class KafkaMember:
@@ -103,14 +76,7 @@ class KafkaMember:
 
 
 class Consumers:
-    """A fleet of consumers of one topic and group; a context manager.
-
-    Args:
-        address: of the broker.
-        protocol: one of `PROTOCOLS`.
-        tasks: partitions of the topic, which is created.
-        static: members have instance ids.
-    """
+    """A fleet of consumers of one topic, which is created, and one group; a context manager."""
 
     def __init__(
         self, address: str, protocol: dict[str, str], tasks: int, *, static: bool = False
@@ -159,38 +125,11 @@ class Consumers:
         time.sleep(seconds)
 
     def settle(self) -> None:
-        """Wait until settled.
-
-        Raises:
-            TimeoutError: the members did not settle in time.
-        """
-        until = time.monotonic() + SETTLE_TIMEOUT_S
-        while not self.owned.is_shared_out(len(self._members)):
-            if time.monotonic() > until:
-                raise TimeoutError(f"not settled: {self.owned.sizes()}")
-            time.sleep(0.002)
+        """Wait until settled (`Ownership.await_shared_out`)."""
+        self.owned.await_shared_out(len(self._members))
 
     def await_gone(self) -> None:
         """Wait until all members that were stopped have ended."""
         for member in self._leaving:
             member.join()
         self._leaving.clear()
-
-
-def settle_times(
-    address: str, protocol: dict[str, str], members: int, tasks: int, rounds: int
-) -> tuple[list[float], list[float]]:
-    """Seconds until settled after a join, and after a leave, `rounds` times each."""
-    joins: list[float] = []
-    leaves: list[float] = []
-    with Consumers(address, protocol, tasks) as fleet:
-        fleet.come([f"member-{n}" for n in range(members)])
-        fleet.settle()
-        for number in range(rounds):
-            name = f"newcomer-{number}"
-            for change, spent in ((fleet.come, joins), (fleet.go, leaves)):
-                began = time.perf_counter()
-                change([name])
-                fleet.settle()
-                spent.append(time.perf_counter() - began)
-    return joins, leaves

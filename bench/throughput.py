@@ -21,16 +21,16 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bench_system import BenchSystem, Coordinator, cpu_s
+from bench_system import BenchSystem, Coordinator, configure, cpu_s
 from confluent_kafka import Producer
 
+from muster.kafka.lasting_producer import produce
+from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.digest import Holding
-from muster.protocol.events import GroupConfig, Heartbeat, Join, Report
+from muster.protocol.events import Heartbeat, Join, Report
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment
-from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing import rotation
 from muster.signing.keyring import KeyFile, signed
@@ -47,19 +47,8 @@ def fill(system: BenchSystem, prefix: str, groups: int) -> list[Heartbeat]:
     names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
     each = max(MEMBERS // groups, 1)
     reader = system.tail(topic_name(TopicKind.ASSIGNMENTS))
-    settings = parse_settings({"session.timeout.ms": 1_800_000}, "sticky")
-    system.write(
-        TopicKind.CONFIG,
-        *(
-            GroupConfig(
-                group=name,
-                assignor="sticky",
-                settings=settings,
-                tasks=(Subtopology("0", 4 * each),),
-            )
-            for name in names
-        ),
-    )
+    for name in names:
+        configure(system, name, 4 * each, {"session.timeout.ms": 1_800_000})
     joins = [
         Join(group=name, member=MemberId(f"member-{number}"), incarnation=1)
         for name in names
@@ -114,10 +103,9 @@ def backlog(system: BenchSystem, beats: list[Heartbeat], count: int, keys: KeyFi
     topic = topic_name(TopicKind.MEMBERSHIP)
     written = [signed(keys, codec.encode(beat), beat, topic) for beat in beats]
     for number in range(count):
-        key, value, headers = written[number % len(beats)]
         while True:
             try:
-                producer.produce(topic, key=key, value=value, headers=list(headers))
+                produce(producer, topic, written[number % len(beats)])
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -177,7 +165,7 @@ def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[st
 
 def keyring(system: BenchSystem) -> KeyFile:
     """A keyring that requires signatures of every event from now on."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     file = system.folder / "keys.json"
     rotation.write(file, rotation.required(rotation.new_key({}, now_ms), ("*",), now_ms))
     return KeyFile(str(file))

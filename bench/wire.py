@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,8 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from bench_system import BenchSystem, configure, cpu_s
+import psutil
+from bench_system import BenchSystem, configure, cpu_s, options, until
 
 from muster import Worker
 from muster.broker.embedded_kafka import HOST, free_port
@@ -51,14 +53,7 @@ Figures = dict[str, float]
 
 @dataclass(slots=True)
 class Tally:
-    """What passed until a moment.
-
-    Attributes:
-        requests: by kind.
-        sent, received: bytes to and from the broker.
-        cpu_s: of the workers' processes.
-        at_s: the moment.
-    """
+    """Requests by kind and bytes to and from the broker until a moment, and the workers' CPU."""
 
     requests: Counter[str] = field(default_factory=Counter)
     sent: int = 0
@@ -68,12 +63,7 @@ class Tally:
 
 
 class Counting:
-    """A TCP proxy that reads the frames of Kafka's requests; a context manager.
-
-    Args:
-        port: where it listens.
-        target: where the broker does.
-    """
+    """A TCP proxy to the broker's port that reads the frames of Kafka's requests."""
 
     def __init__(self, port: int, target: int) -> None:
         self._port, self._target = port, target
@@ -162,8 +152,6 @@ class Workers:
     """Worker processes, and what they say that they run."""
 
     def __init__(self, address: str, members: int, stack: ExitStack) -> None:
-        import subprocess
-
         self.members = members
         self._processes: list[subprocess.Popen[str]] = []
         self._says: dict[int, int] = {}
@@ -178,9 +166,9 @@ class Workers:
             self._processes.append(process)
             threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
-    def _listen(self, process: object) -> None:
-        for line in process.stdout:  # type: ignore[attr-defined]
-            self._says[process.pid] = int(line)  # type: ignore[attr-defined]
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stdout or ():
+            self._says[process.pid] = int(line)
 
     def running(self) -> int:
         """Tasks that all workers run."""
@@ -201,8 +189,6 @@ class Workers:
     @property
     def rss(self) -> float:
         """Resident bytes of all of them."""
-        import psutil
-
         return float(sum(psutil.Process(p.pid).memory_info().rss for p in self._processes))
 
 
@@ -241,19 +227,6 @@ class Trial:
         unit = "a member and second" if each_second else "a member"
         self.figures[f"{phase}, {unit}"] = figures
         print(phase, figures, file=sys.stderr, flush=True)
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 240) -> None:
-    """Wait for a condition.
-
-    Raises:
-        TimeoutError: it did not come true.
-    """
-    end = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("the workers did not settle")
-        time.sleep(0.02)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Figures]:
@@ -296,9 +269,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--workers"]:
         run_workers(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         return 0
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n")[0], allow_abbrev=False
-    )
+    parser = options(__doc__)
     parser.add_argument("--members", type=int, default=200, help="workers (default: 200)")
     parser.add_argument("--partitions", type=int, default=4, help="of each topic (default: 4)")
     parser.add_argument("--quiet", type=float, default=30, help="seconds (default: 30)")

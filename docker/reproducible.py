@@ -37,14 +37,7 @@ class Member(NamedTuple):
 
 
 class Image(NamedTuple):
-    """What an image holds.
-
-    Attributes:
-        settings: entry point, environment and the like.
-        layers: of each layer, name → member.
-        times: (layer, name) → time.
-        sizes: bytes of each layer, unpacked.
-    """
+    """What an image holds: settings, of each layer its members by name, and its unpacked bytes."""
 
     settings: dict[str, object]
     layers: list[dict[str, Member]]

@@ -51,11 +51,9 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
 
 
 def set_up(form: str = FORMATS[0], level: int = logging.INFO) -> None:
-    """Render this process's log lines on standard error, replacing any earlier set-up.
+    """Render this process's log lines on standard error in this form (`FORMATS`), from this level.
 
-    Args:
-        form: one of `FORMATS`.
-        level: lines below it are left out.
+    It replaces any earlier set-up.
     """
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -91,10 +89,9 @@ def set_up(form: str = FORMATS[0], level: int = logging.INFO) -> None:
 
 def _renderers(form: str) -> list[structlog.typing.Processor]:
     if form == "json":
-        first = ["timestamp", "level", "logger", "event"]
         return [
             structlog.processors.format_exc_info,
-            _ordered(first),
+            _ordered,
             structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
         ]
     return [
@@ -123,8 +120,6 @@ def _shown(key: object, value: object) -> object:
     return value
 
 
-def _ordered(first: list[str]) -> structlog.typing.Processor:
-    def ordered(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {key: event[key] for key in [*first, *sorted(event.keys() - first)] if key in event}
-
-    return ordered
+def _ordered(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    first = ("timestamp", "level", "logger", "event")
+    return {key: event[key] for key in [*first, *sorted(event.keys() - first)] if key in event}

@@ -31,11 +31,8 @@ def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
 
     They are spawned, not forked, because the caller may have threads (Kafka clients, a test
     runner). They end when the caller ends, also if it is killed; the pools of the standard library
-    live on then. Ctrl-C reaches all of a terminal's processes; these leave it to the caller.
-
-    Args:
-        processes: how many.
-        tasks_each: each is replaced after so many tasks; None = never.
+    live on then. Ctrl-C reaches all of a terminal's processes; these leave it to the caller. Each
+    is replaced after `tasks_each` tasks, if given.
     """
     return ProcessPoolExecutor(
         processes, _Context(), _end_with_parent, max_tasks_per_child=tasks_each

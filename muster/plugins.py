@@ -59,13 +59,9 @@ def get(name: str) -> Assignor:
 def from_record(
     name: str, allowed: Collection[str] = (), timeout_ms_max: int | None = None
 ) -> Assignor:
-    """The assignor that a record names.
+    """The assignor that a record names, if it may: `allowed` are the operator's ``module:Class``.
 
-    Args:
-        name: the name in the record.
-        allowed: names ``module:Class`` that the operator allows.
-        timeout_ms_max: longest time that a plug-in may take in this process, whatever
-            `assignor.timeout.ms` the group has; None = there is no such limit.
+    A plug-in may take `timeout_ms_max`, if given, whatever `assignor.timeout.ms` the group has.
 
     Raises:
         UnknownAssignor: there is none, or the operator does not allow it.
@@ -150,12 +146,7 @@ def _guarded(name: str, load: registry.Load) -> Guarded:
 
 @dataclass(slots=True)
 class Guarded:
-    """A plug-in with a timeout, whose failures and invalid placements become `AssignorError`.
-
-    Attributes:
-        assignor: the plug-in.
-        timeout_ms_max: see `from_record`.
-    """
+    """A plug-in with a timeout, whose failures and invalid placements become `AssignorError`."""
 
     assignor: Assignor
     timeout_ms_max: int | None = None

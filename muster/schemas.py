@@ -26,11 +26,7 @@ class WriterSchema(NamedTuple):
 
 
 def read_schemas(key: str, given: Iterable[str]) -> tuple[WriterSchema, ...]:
-    """Read schema files.
-
-    Args:
-        key: the option or setting with their names, for the error message.
-        given: each ``FILE`` or ``ID=FILE``.
+    """Read schema files, each ``FILE`` or ``ID=FILE``; errors name the option or setting, `key`.
 
     Raises:
         ConfigError: a file that cannot be read, or is no Avro schema of one of muster's records.

@@ -4,9 +4,7 @@ Python runs a handler only between two instructions of the main thread. If the s
 before the main thread waits, or in another thread, that is when the wait has ended. So `wait` reads
 a pipe into which the C part of the handler writes at once (`signal.set_wakeup_fd`).
 
-The handler raises nothing and takes no lock, because it may run in the middle of any statement. An
-exception there makes `Thread.join` take a running thread for an ended one, and `Event.set` waits
-forever if the interrupted statement holds the event's lock.
+The handler raises nothing and takes no lock, because it may run in the middle of any statement.
 """
 
 from __future__ import annotations
@@ -24,11 +22,7 @@ LOOK_S = 0.2
 
 
 class StopRequest:
-    """Whether a stop signal has arrived.
-
-    Args:
-        pipe: file descriptor from which the numbers of signals that have arrived can be read.
-    """
+    """Whether a stop signal has arrived; `pipe` is a descriptor that gives the signals' numbers."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe

@@ -135,11 +135,7 @@ def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
 
 
 def present(snapshot: GroupSnapshot) -> dict[str, float]:
-    """The figures of the placement that a group has now, to compare with a plan's `score`.
-
-    Returns:
-        ``imbalance`` and ``cross_rack``, as in the output of `muster assign`.
-    """
+    """``imbalance`` and ``cross_rack`` of what a group has now, as in the output of a plan."""
     view = preview(snapshot, []).view
     held = Placement(active=view.active, destination=view.active, standby=view.standby)
     figures = score(view, held)

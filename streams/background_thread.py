@@ -1,18 +1,23 @@
-"""A background thread that runs while a ``with`` block does, and how it logs what fails."""
+"""A background thread that runs while a ``with`` block does: how it reads, and logs what fails."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Self
 
 import structlog
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from muster.kafka.reader import arrived, assign_all
 
 _log = structlog.get_logger("muster.streams")
 
 AGAIN_S = 60.0
 """A fault that goes on is logged again after so long."""
+RETRY_S = 0.5
+"""Pause after a client has failed."""
 FAULTS_MAX = 100
 """Number of distinct faults that are remembered."""
 _LOGGED_ELSEWHERE = {
@@ -23,11 +28,7 @@ _LOGGED_ELSEWHERE = {
 
 
 class Loop:
-    """Runs `_run` in a thread; leaving the block sets `_closing` and waits for the thread's end.
-
-    Args:
-        name: name of the thread.
-    """
+    """Runs `_run` in a thread; leaving the block sets `_closing` and waits for the thread's end."""
 
     def __init__(self, name: str) -> None:
         self._closing = threading.Event()
@@ -52,6 +53,26 @@ class Loop:
     def _run(self) -> None:
         """Work until `_closing` is set."""
         raise NotImplementedError
+
+    def _assigned(
+        self, consumer: Consumer, topics: Iterable[str]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """`assign_all`, again until Kafka answers; nothing once `_closing` is set."""
+        wanted = tuple(topics)
+        while not self._closing.is_set():
+            try:
+                return assign_all(consumer, wanted)
+            except KafkaException:
+                self._closing.wait(RETRY_S)
+        return {}
+
+    def _arrived(self, consumer: Consumer, wait_s: float) -> list[Message]:
+        """The records that are there, without errors; waits for the first one only."""
+        try:
+            return [each for each in arrived(consumer, wait_s) if each.error() is None]
+        except KafkaException:
+            self._closing.wait(RETRY_S)
+            return []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -87,6 +108,10 @@ class Complaints:
             self._heard.clear()
         self._heard[key] = now_s, 0
         _log.warning(what, why=why, times=times + 1, **where)
+
+    def replaced(self, what: str, error: KafkaException) -> None:
+        """Log that a producer has failed for good; another one writes the next records."""
+        self.hear(f"{what} is replaced", str(error.args[0].str()))
 
     def refused(self, what: str, topic: str, error: KafkaError) -> None:
         """Log that a record was not written, unless another line says why."""

@@ -9,10 +9,9 @@ makes it notice: a job that reads a later claim than its own stops.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
@@ -26,13 +25,9 @@ POLL_S = 0.5
 
 
 class Watch(Loop):
-    """Reads claims in a thread until it meets a later one than this job's.
+    """Reads claims in a thread until it meets a later one than this job's (`epochs`, by prefix).
 
-    Args:
-        clients: how to reach Kafka.
-        epochs: prefix → epoch of this job's claim.
-        job: id of this job.
-        stop: set when a later claim was read; `story` names its job.
+    Then it sets `stop`, and `story` names the other job.
     """
 
     def __init__(
@@ -56,8 +51,7 @@ class Watch(Loop):
                 ]
             )
             while not self._closing.is_set():
-                message = _polled(consumer)
-                if message is not None and self._is_later(message):
+                if any(map(self._is_later, self._arrived(consumer, POLL_S))):
                     self._stop.set()
                     return
         finally:
@@ -75,13 +69,3 @@ class Watch(Loop):
             f"{message.topic()} at offset {message.offset()}, after this job"
         )
         return True
-
-
-def _polled(consumer: Consumer) -> Message | None:
-    """The next message; None = there is none yet, or an error (a broker is down)."""
-    try:
-        message = consumer.poll(POLL_S)
-    except KafkaException:
-        time.sleep(POLL_S)
-        return None
-    return None if message is None or message.error() is not None else message

@@ -40,18 +40,14 @@ _log = structlog.get_logger("muster.streams")
 class ClassArchive:
     """The archive of one Java and one class path, made or yet to be made.
 
-    Attributes:
-        file: where it is.
-        listed: where this process' JVM lists the classes that it loads.
+    Its place is `file`; this process' JVM lists the classes that it loads in `listed`.
     """
 
     def __init__(self, home: Path, jars: Sequence[Path], folder: Path | None = None) -> None:
         """Choose the file; only the names, sizes and times of jars are read.
 
-        Args:
-            home: of the Java that runs Spark.
-            jars: on the class path, with Spark's own.
-            folder: for archives; None = in the user's cache directory.
+        `home` is that of the Java that runs Spark; `jars` are on the class path, with Spark's own.
+        Archives are in `folder`, by default in the user's cache directory.
         """
         self._home = home
         self._folder = (folder or cache_dir() / FOLDER).resolve()
@@ -95,12 +91,7 @@ class ClassArchive:
                 continue
 
     def command(self, class_path: str, output: Path) -> list[str]:
-        """The command that makes an archive.
-
-        Args:
-            class_path: of the JVM that listed its classes.
-            output: the file to make.
-        """
+        """The command that makes an archive, with the class path of the JVM that listed."""
         return [
             *("nice", "-n", "19", str(self._home / "bin" / "java")),
             *("-Xshare:dump", "-Xmx512m", "-Xlog:disable"),
@@ -139,13 +130,7 @@ def _name(home: Path, jars: Sequence[Path]) -> str:
 
 
 class Maker(Loop):
-    """Makes the archive in a thread and a process, if there is none; the process ends with it.
-
-    Args:
-        archive: what to make.
-        class_path: of the driver's JVM.
-        after_s: how long to wait before it is made.
-    """
+    """Makes the archive in a thread and a process, if there is none; the process ends with it."""
 
     def __init__(self, archive: ClassArchive, class_path: str, after_s: float = AFTER_S) -> None:
         super().__init__("muster-class-archive")

@@ -27,7 +27,6 @@ from confluent_kafka import (
 )
 
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
-from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -66,10 +65,7 @@ class Clock(Loop):
     """Runs a `Schedule` against Kafka in a thread of its own, between enter and exit.
 
     Args:
-        clients: how to reach Kafka.
-        prefixes: topic prefixes served.
         on_tick: called for each tick that Kafka has acknowledged.
-        keys: sign the ticks; None = they are not signed.
         is_behind: whether the query has a long backlog before a new tick.
         canary: gets the answers to the canary's ticks; None = this clock writes no such ticks.
 
@@ -110,12 +106,9 @@ class Clock(Loop):
         return max(len(self._schedule) - self._canaries, 0)
 
     def wake(self, prefix: str, group: GroupId, published: Mark) -> None:
-        """Tick a group at once, and again until it publishes a wake-up. Any thread may call this.
+        """Tick a group at once, with this mark, and again until it publishes a wake-up.
 
-        Args:
-            prefix: prefix of the group's topics.
-            group: the group.
-            published: the mark that the ticks carry.
+        Any thread may call this.
         """
         self._wanted.put((Sleeper(prefix, group), published))
 
@@ -139,10 +132,13 @@ class Clock(Loop):
         consumer = Consumer(reader, logger=KAFKA)
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
-        producer = LastingProducer(settings, KAFKA, self._on_fatal)
+        replaced = partial(self._complaints.replaced, "the clock's producer")
+        producer = LastingProducer(settings, KAFKA, replaced)
         listener = Listener(self._clients, self._prefixes, self._heartbeats, producer)
         try:
-            self._assign(consumer)
+            topics = [topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes]
+            offsets = self._assigned(consumer, topics)
+            self._ends = {place: end for place, (_, end) in offsets.items()}
             while not self._closing.is_set():
                 self._read(consumer)
                 listener.read(self._schedule)
@@ -169,10 +165,6 @@ class Clock(Loop):
         if by_ms := self._time.take_correction_ms():
             self._schedule.set_back(by_ms)
         return self._schedule.due(self.now_ms(), self._most())
-
-    def _on_fatal(self, error: KafkaException) -> None:
-        """Log that a producer has failed for good; another one writes the next ticks."""
-        self._complaints.hear("the clock's producer is replaced", str(error.args[0].str()))
 
     def _wake(
         self,
@@ -220,38 +212,16 @@ class Clock(Loop):
         self._behind_s = now_s
         return BEHIND_TICKS
 
-    def _assign(self, consumer: Consumer) -> None:
-        wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
-        while not self._closing.is_set():
-            try:
-                offsets = assign_all(consumer, wanted)
-            except KafkaException:
-                self._closing.wait(POLL_S_MAX)
-                continue
-            self._ends = {place: high for place, (_, high) in offsets.items()}
-            return
-
     def _read(self, consumer: Consumer) -> None:
-        """Read new wake-ups, and wait for one until the next alarm at most.
-
-        Only `poll` waits: `consume` would wait until it has all the records that it may return.
-        """
+        """Read new wake-ups, and wait for one until the next alarm at most."""
         next_ms = self._schedule.next_ms()
         wait_s = POLL_S_MAX if next_ms is None else (next_ms - self.now_ms()) / 1000
         if self._is_behind():
             wait_s = max(wait_s, POLL_S_MAX / 2)  # due ticks can wait
         if self._held:
             wait_s = min(wait_s, HELD_POLL_S)
-        timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
-        try:
-            first = consumer.poll(timeout_s)
-            messages = [*filter(None, [first]), *consumer.consume(1_000, 0)]
-        except KafkaException:
-            self._closing.wait(POLL_S_MAX)
-            return
-        for message in messages:
-            if message.error() is None:
-                self._note(message)
+        for message in self._arrived(consumer, min(max(wait_s, 0.0), POLL_S_MAX)):
+            self._note(message)
 
     def _note(self, message: Message) -> None:
         try:
@@ -259,9 +229,11 @@ class Clock(Loop):
         except DecodeError:
             return  # not a record of muster
         if isinstance(record, WakeUp):
-            prefix = str(message.topic()).rpartition(".")[0]
-            if record.group == canary.GROUP and not self._is_answer(prefix, record, message):
-                return
+            prefix, at_ms = str(message.topic()).rpartition(".")[0], message.timestamp()[1]
+            if record.group == canary.GROUP and not (
+                self._canary is not None and self._canary.answered(prefix, record, at_ms)
+            ):
+                return  # it answers another clock's coordinator
             sleeper = Sleeper(prefix, record.group)
             self._schedule.note(
                 *(sleeper, record.at_ms, record.published),
@@ -281,11 +253,6 @@ class Clock(Loop):
         """
         place = str(message.topic()), int(message.partition() or 0)
         return int(message.offset() or 0) >= self._ends.get(place, 0)
-
-    def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
-        """Whether a wake-up of the canary answers this clock's coordinator."""
-        at_ms = message.timestamp()[1]
-        return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
     def _tick(self, producer: LastingProducer, sleeper: Sleeper, published: Mark | None) -> None:
         cover = None if sleeper.group == canary.GROUP else self._heartbeats.cover(sleeper)

@@ -26,7 +26,6 @@ from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.cluster import QUIET
 from muster.kafka.lasting_admin import LastingAdmin
-from muster.kafka.reader import assign_all
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
@@ -48,12 +47,9 @@ WRITE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often discovery looks.
+    """The time between two looks at topics, and between two measurements of their load.
 
-    Attributes:
-        interval_ms: time between two looks at topics.
-        measure_ms: time between two measurements of load.
-        grace_ms: how long a topic that has vanished keeps its tasks.
+    A topic that has vanished keeps its tasks for `grace_ms`.
     """
 
     interval_ms: int = 2_000
@@ -65,12 +61,8 @@ class Pace:
 class _Group:
     """What the config topic says of a group, and what is remembered of it.
 
-    Attributes:
-        config: the newest; None = none, or deleted.
-        config_at: its place in the order of the log.
-        found: the newest record of what was found.
-        found_at: its place.
-        logged: faults that were logged last, so that each is logged once.
+    `config` is None if it was deleted; `…_at` are places in the order of the log. Of the faults,
+    those that were `logged` last are not logged again.
     """
 
     config: GroupConfig | None = None
@@ -84,12 +76,6 @@ class _Group:
 
 class Discovery(Loop):
     """Runs in a thread of its own, between enter and exit.
-
-    Args:
-        clients: how to reach Kafka.
-        prefixes: topic prefixes served.
-        pace: how often it looks.
-        keys: sign what it writes; None = it is not signed.
 
     Attributes:
         written: number of records that Kafka has acknowledged.
@@ -130,38 +116,23 @@ class Discovery(Loop):
 
     def _assign(self, consumer: Consumer) -> dict[tuple[str, int], int]:
         """Read every config topic from its beginning; the ends to reach before the first look."""
-        wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
-        while not self._closing.is_set():
-            try:
-                offsets = assign_all(consumer, wanted)
-                return {place: high for place, (low, high) in offsets.items() if high > low}
-            except KafkaException:
-                self._closing.wait(RETRY_S)
-        return {}
+        topics = [topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes]
+        offsets = self._assigned(consumer, topics)
+        return {place: high for place, (low, high) in offsets.items() if high > low}
 
     def _read(self, consumer: Consumer, behind: dict[tuple[str, int], int]) -> None:
         """Take in new records until it is time to look."""
         wait_s = self._pace.interval_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311  no secret
         until_s = time.monotonic() + (0.5 if behind else wait_s)
         while not self._closing.is_set() and (left_s := until_s - time.monotonic()) > 0:
-            try:
-                first = consumer.poll(min(left_s, 0.2))
-                messages = [*filter(None, [first]), *consumer.consume(1_000, 0)]
-            except KafkaException:
-                self._closing.wait(0.2)
-                continue
+            messages = self._arrived(consumer, min(left_s, 0.2))
             for message in messages:
-                if message.error() is None:
-                    self._note(message)
-            if any(self._is_new(message) for message in messages) and not behind:
+                self._note(message)
+            if not behind and not all(_is_found(message) for message in messages):
                 return  # a config has changed: look at once
         for part in consumer.position([TopicPartition(*place) for place in behind]):
             if part.offset >= behind[part.topic, part.partition]:
                 del behind[part.topic, part.partition]
-
-    def _is_new(self, message: Message) -> bool:
-        key = message.key() or b""
-        return message.error() is None and not key.endswith(b"||found")
 
     def _note(self, message: Message) -> None:
         topic, partition, offset = message.topic(), message.partition(), message.offset()
@@ -210,8 +181,7 @@ class Discovery(Loop):
     def _topics(self, admin: LastingAdmin, sources: set[Source]) -> dict[str, Topic]:
         """Every topic that some source may mean, by name."""
         wanted = {name for source in sources for name in source.topics}
-        if any(source.pattern for source in sources):
-            patterns = [source for source in sources if source.pattern]
+        if patterns := [source for source in sources if source.pattern]:
             own = tuple(f"{prefix}." for prefix in self._prefixes)
             wanted |= {
                 name
@@ -304,6 +274,10 @@ class Discovery(Loop):
     def _complain(self, why: str) -> None:
         _log.warning("discovery", why=self._clients.hidden(why)[:300])
         self._closing.wait(RETRY_S)
+
+
+def _is_found(message: Message) -> bool:
+    return (message.key() or b"").endswith(b"||found")
 
 
 def _is_due(group: _Group) -> bool:

@@ -129,10 +129,7 @@ class Heartbeats:
     def read(self, prefix: str, rows: Sequence[Row], known: Container[Sleeper]) -> None:
         """Take in records of a prefix, those of each partition in their order.
 
-        Args:
-            prefix: of the topic.
-            rows: the records.
-            known: the groups that have a wake-up.
+        Groups that are not `known` have no wake-up.
         """
         columns = heartbeats([row.value for row in rows])
         beats = zip(

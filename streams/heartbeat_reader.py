@@ -53,11 +53,7 @@ _SETTINGS: dict[str, str | int | bool] = {
 class Listener:
     """One consumer of the heartbeats topics; the clock's thread calls it.
 
-    Args:
-        clients: how to reach Kafka.
-        prefixes: topic prefixes whose heartbeats are read.
-        heartbeats: takes in what is read.
-        producer: writes the markers.
+    `heartbeats` takes in what is read, `producer` writes the markers.
 
     Attributes:
         newest_ms: the latest broker time that the last `read` has read; 0 = it read nothing.
@@ -91,11 +87,7 @@ class Listener:
         self._consumer = Consumer(reader, logger=KAFKA) if prefixes else None
 
     def read(self, known: Container[Sleeper]) -> None:
-        """Take in what has arrived, without waiting.
-
-        Args:
-            known: the groups that have a wake-up.
-        """
+        """Take in what has arrived, without waiting; `known` groups have a wake-up."""
         self.newest_ms = 0
         if self._consumer is None:
             return
@@ -171,12 +163,9 @@ class Listener:
                 described = consumer.list_topics(topic, timeout=1).topics.get(topic)
             except KafkaException:
                 return
-            count = (
-                0 if described is None or described.error is not None else len(described.partitions)
-            )
-            if count:
+            if described is not None and described.error is None and described.partitions:
                 try:
-                    self._follow(consumer, topic, count)
+                    self._follow(consumer, topic, len(described.partitions))
                 except KafkaException:
                     return
             elif topic not in self._logged | self._refused:

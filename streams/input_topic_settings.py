@@ -1,12 +1,12 @@
 """Checks at the start that writers of the input topics can choose neither time nor memory.
 
-All deadlines are measured in the timestamps of records (`protocol.topics`). On a topic with
+All deadlines are measured in the timestamps of records. With
 ``message.timestamp.type=CreateTime`` the senders set them, and one sender whose clock is in the
 year 2100 would end every session of its group at once: the job refuses such topics.
 
-On a topic that takes compressed records, the broker limits the compressed bytes only. A record of
-300 kB that inflates to 300 MB ends the job's JVM, and again at every restart. The job warns of such
-topics, because those of older versions take them.
+Where a topic takes compressed records, the broker limits the compressed bytes only, and one record
+can end the job's JVM, again at every restart. The job warns of such topics, because those of older
+versions take them.
 
 `muster topics create` makes both right; topics that were created by hand may lack it.
 """
@@ -35,12 +35,7 @@ def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] 
     """Check that the broker stamps the records of these topics; warn if it takes compressed ones.
 
     If the job may not read a topic's settings, the topic is accepted; an operator's `muster doctor`
-    checks it.
-
-    Args:
-        clients: how to reach Kafka.
-        topics: the topics that the query reads.
-        others: further topics that writers share with the job; they are only warned of.
+    checks it. `others` are topics that the query does not read; they are only warned of.
 
     Raises:
         WrongTopics: the writers stamp the records of some topics.

@@ -20,7 +20,6 @@ import os
 import re
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -39,7 +38,9 @@ from muster import logs
 from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
+from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
+from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
@@ -57,12 +58,11 @@ from muster.streams import (
 )
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
+    earlier_coordinators,
     folder_lock,
     last_run,
-    predecessors,
     stale_checkpoint,
     topic_ids,
-    unverified,
 )
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -97,11 +97,7 @@ def run(config: JobConfig) -> int:
 
 
 def _begun(config: JobConfig) -> int:
-    """Run the job; an error of Spark before the query runs becomes a `QueryFailed`.
-
-    Raises:
-        QueryFailed: no JVM, a checkpoint on a file system that Spark does not have, …
-    """
+    """Run the job; an error of Spark before the query runs (no JVM, …) becomes a `QueryFailed`."""
     try:
         return _run(config)
     except (PySparkException, Py4JError) as error:
@@ -116,7 +112,8 @@ def _run(config: JobConfig) -> int:
         partitions = access_check.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
         input_topic_settings.check(
-            config.clients, topics, source.heartbeats_topics(config.prefixes)
+            *(config.clients, topics),
+            [topic_name(TopicKind.HEARTBEATS, prefix) for prefix in config.prefixes],
         )
         seen = Seen(config, stack)
         vigil = stack.enter_context(
@@ -189,17 +186,9 @@ def _processor(
     predecessors_obey: Mapping[str, bool],
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
-    """The operator.
-
-    Args:
-        config: the job's settings.
-        checkpoint: its checkpoint.
-        epochs: prefix → epoch of its claim.
-        predecessors_obey: prefix → whether all earlier coordinators obey its ticks.
-        partitions: topic → number of partitions.
-    """
-    unverified_until_ms = unverified.until_ms(checkpoint, epochs, time.time_ns() // 1_000_000)
-    obeying = predecessors.kept(checkpoint, predecessors_obey)
+    """The operator; `predecessors_obey`: whether all earlier coordinators obey its ticks."""
+    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, wall_ms())
+    obeying = earlier_coordinators.obeying(checkpoint, predecessors_obey)
     publishers = {
         prefix: Publisher(
             epoch=epoch,
@@ -350,12 +339,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure(parser)
     try:
         return run_arguments(parser.parse_args(argv))
-    except ConfigError as error:
-        sys.stderr.write(f"muster run: {error}\n")
-        return USAGE
     except MusterError as error:
         sys.stderr.write(f"muster run: {error}\n")
-        return FAILURE
+        return USAGE if isinstance(error, ConfigError) else FAILURE
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Settings of the coordinator's process: read once, checked, frozen.
 
 They come from the command line and from ``--conf K=V``. The first word of a key decides:
-``spark.`` goes to Spark, ``kafka.`` to every Kafka client, ``muster.`` is in `SETTINGS` below.
+``spark.`` goes to Spark, ``kafka.`` to every Kafka client, ``muster.`` to a field of `JobConfig`.
 Any other key is an error that names it. Settings of a *group* are not here: they arrive on the
 config topic (`muster.protocol.settings`).
 
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from muster.kafka.settings import HIDDEN, ClientSettings, client_settings, is_secret
@@ -30,100 +31,33 @@ PREFIXES_MAX = 256 // len(INPUTS)
 """A packed row has one byte for the number of its topic (`streams.source`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig:
-    """All settings of one coordinator process.
-
-    Attributes:
-        clients: how to reach Kafka.
-        prefixes: topic prefixes served, ascending; each is a separate installation of muster.
-        checkpoint: folder or URL of Spark's checkpoint.
-        master: Spark's master; None = spark-submit decided.
-        spark: the user's own ``spark.`` settings; they win over muster's.
-        rows_per_batch_max: most rows that one micro-batch reads.
-        group_bytes_max: most bytes that each of the two stored values of a group may take.
-        group_tasks_max: most tasks that a group may declare.
-        assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds; a
-            group's `assignor.timeout.ms` can only be shorter.
-        group_cpu_ms: CPU time that one group may take in a batch, in milliseconds.
-        python_bytes_max: address space that a Python process of the job may take beyond its first
-            size, in bytes.
-        rebuild_ms: a group whose snapshot is older (by its own clock) is published again, so that
-            a coordinator without a checkpoint reads at most this much of heartbeats again.
-        check_share: share of the batches that change a group after which the group is checked
-            against all invariants.
-        metrics_port: port of ``/metrics``, ``/healthz`` and ``/readyz``; None = no port.
-        metrics_host: the interface of that port.
-        metrics_groups_max: most groups that have a label of their own; the others share one.
-        stall_ms: how long the query may make no progress before ``/healthz`` reports a stall.
-        standby: whether the process waits while another one is the coordinator.
-        silence_ms: a standby claims when the coordinator has written no sign of life for so long.
-        canary_ms: time between two canary ticks of the job (`canary`); 0 = there are none.
-        discovery_ms, discovery_measure_ms, discovery_grace_ms: see `discovery.Pace`.
-        writers: schemas of other writers of the input topics, read from their files.
-        assignors: plug-ins ``module:Class`` that a group's config may name although they are not
-            registered under an entry point.
-        signing_keys: file of the keyring, which every executor reads at the same path; None =
-            nothing is signed.
-    """
-
-    clients: ClientSettings = field(default_factory=ClientSettings)
-    prefixes: tuple[str, ...] = (DEFAULT_PREFIX,)
-    checkpoint: str
-    master: str | None = DEFAULT_MASTER
-    spark: Mapping[str, str] = field(default_factory=dict)
-    rows_per_batch_max: int = 20_000
-    group_bytes_max: int = 32 << 20
-    group_tasks_max: int = 1 << 18
-    assignor_ms_max: int = 10_000
-    group_cpu_ms: int = 60_000
-    python_bytes_max: int = 4 << 30
-    rebuild_ms: int = 600_000
-    check_share: float = 0.01
-    metrics_port: int | None = None
-    metrics_host: str = "0.0.0.0"  # noqa: S104  a container's probes come from outside
-    metrics_groups_max: int = 200
-    stall_ms: int = 300_000
-    canary_ms: int = 10_000
-    discovery_ms: int = 2_000
-    discovery_measure_ms: int = 30_000
-    discovery_grace_ms: int = 60_000
-    standby: bool = False
-    silence_ms: int = 3_000
-    writers: tuple[WriterSchema, ...] = ()
-    assignors: frozenset[str] = frozenset()
-    signing_keys: str | None = None
-
-    @property
-    def is_posix(self) -> bool:
-        """Whether the checkpoint is on a local or POSIX file system."""
-        return urlsplit(self.checkpoint).scheme in ("", "file")
-
-    @property
-    def cores(self) -> int | None:
-        """Cores of a ``local[N]`` master; None when the master does not say."""
-        local = re.match(r"local\[(\d+)", self.master or "")
-        return int(local[1]) if local else None
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ``muster.`` key: its field in `JobConfig`, reader, accepted values and meaning."""
+    """One ``muster.`` key: its field in `JobConfig` with the default, and what it may be."""
 
-    key: str
     field: str
-    read: Callable[[str], float | str | tuple[WriterSchema, ...] | frozenset[str]]
+    default: object
+    key: str
+    read: Callable[[str], object]
     accepted: str
     meaning: str
 
-    @property
-    def default(self) -> object:
-        """The value when the key is not given; None = there is none."""
-        (default,) = (each.default for each in fields(JobConfig) if each.name == self.field)
-        return default or None
+
+def _setting(
+    key: str, default: object, read: Callable[[str], object], accepted: str, meaning: str
+) -> Any:  # noqa: ANN401  a field of any type
+    """A field of `JobConfig` that a ``muster.`` key sets."""
+    about = {"key": key, "read": read, "accepted": accepted, "meaning": meaning}
+    return field(default=default, metadata=about)
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def _whole(key: str, default: int, unit: str, low: int, high: int, meaning: str) -> Any:  # noqa: ANN401
+    """A field that is a whole number of some unit, within bounds."""
+    accepted = f"a whole number of {unit}, {low} to {high}"
+    return _setting(key, default, _within(low, high), accepted, meaning)
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = int(text)
         if not low <= number <= high:
@@ -141,146 +75,135 @@ def _share(text: str) -> float:
 
 
 def _canary_ms(text: str) -> int:
-    return int(text) and _whole(500, 86_400_000)(text)
+    return int(text) and _within(500, 86_400_000)(text)
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "muster.batch.rows.max",
-        "rows_per_batch_max",
-        _whole(1, 100_000_000),
-        "a whole number of rows, 1 to 100000000",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """All settings of one coordinator process; `SETTINGS` says what each ``muster.`` key means.
+
+    Attributes:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes served, ascending; each is a separate installation of muster.
+        checkpoint: folder or URL of Spark's checkpoint.
+        master: Spark's master; None = spark-submit decided.
+        spark: the user's own ``spark.`` settings; they win over muster's.
+        standby: whether the process waits while another one is the coordinator.
+        signing_keys: file of the keyring, which every executor reads at the same path; None =
+            nothing is signed.
+    """
+
+    clients: ClientSettings = field(default_factory=ClientSettings)
+    prefixes: tuple[str, ...] = (DEFAULT_PREFIX,)
+    checkpoint: str
+    master: str | None = DEFAULT_MASTER
+    spark: Mapping[str, str] = field(default_factory=dict)
+    standby: bool = False
+    signing_keys: str | None = None
+    rows_per_batch_max: int = _whole(
+        *("muster.batch.rows.max", 20_000, "rows", 1, 100_000_000),
         "rows one micro-batch reads at most",
-    ),
-    Setting(
-        "muster.group.bytes.max",
-        "group_bytes_max",
-        _whole(1 << 16, 1 << 30),
-        "a whole number of bytes, 65536 to 1073741824",
+    )
+    group_bytes_max: int = _whole(
+        *("muster.group.bytes.max", 32 << 20, "bytes", 1 << 16, 1 << 30),
         "room a group may take in the checkpoint, for each of its two values",
-    ),
-    Setting(
-        "muster.group.tasks.max",
-        "group_tasks_max",
-        _whole(1, GROUP_TASKS_MAX),
-        f"a whole number of tasks, 1 to {GROUP_TASKS_MAX}",
+    )
+    group_tasks_max: int = _whole(
+        *("muster.group.tasks.max", 1 << 18, "tasks", 1, GROUP_TASKS_MAX),
         "tasks a group may declare; a config with more is refused",
-    ),
-    Setting(
-        "muster.assignor.ms.max",
-        "assignor_ms_max",
-        _whole(1, 3_600_000),
-        "a whole number of milliseconds, 1 to 3600000",
+    )
+    assignor_ms_max: int = _whole(
+        *("muster.assignor.ms.max", 10_000, "milliseconds", 1, 3_600_000),
         "how long a plug-in may take for a placement, whatever the group's assignor.timeout.ms: all"
         " groups of the batch wait for it",
-    ),
-    Setting(
-        "muster.group.cpu.ms",
-        "group_cpu_ms",
-        _whole(1_000, 3_600_000),
-        "a whole number of milliseconds, 1000 to 3600000",
+    )
+    group_cpu_ms: int = _whole(
+        *("muster.group.cpu.ms", 60_000, "milliseconds", 1_000, 3_600_000),
         "CPU time one group may take in a batch; beyond it the job ends, and the group is"
         " quarantined at the next start",
-    ),
-    Setting(
-        "muster.python.bytes.max",
-        "python_bytes_max",
-        _whole(1 << 28, 1 << 50),
-        "a whole number of bytes, 268435456 to 1125899906842624",
+    )
+    python_bytes_max: int = _whole(
+        *("muster.python.bytes.max", 4 << 30, "bytes", 1 << 28, 1 << 50),
         "memory a Python process of the job may take beyond what it has at first; a group that"
         " needs more is quarantined",
-    ),
-    Setting(
-        "muster.rebuild.ms",
-        "rebuild_ms",
-        _whole(1_000, 86_400_000),
-        "a whole number of milliseconds, 1000 to 86400000",
+    )
+    # A group whose snapshot is older, by the group's own clock, is published again.
+    rebuild_ms: int = _whole(
+        *("muster.rebuild.ms", 600_000, "milliseconds", 1_000, 86_400_000),
         "how much of the heartbeats may have to be read again after a lost checkpoint",
-    ),
-    Setting(
-        "muster.check.share",
-        "check_share",
-        _share,
-        "a number from 0 (never) to 1 (always)",
+    )
+    check_share: float = _setting(
+        *("muster.check.share", 0.01, _share, "a number from 0 (never) to 1 (always)"),
         "share of the changing batches after which the laws of a group are checked",
-    ),
-    Setting(
-        "muster.metrics.port",
-        "metrics_port",
-        _whole(0, 65_535),
+    )
+    metrics_port: int | None = _setting(
+        *("muster.metrics.port", None, _within(0, 65_535)),
         "a port number, 0 to 65535 (0 = any free one)",
         "port of /metrics, /healthz and /readyz",
-    ),
-    Setting(
+    )
+    metrics_host: str = _setting(
         "muster.metrics.host",
-        "metrics_host",
-        str,
-        "an address of this machine",
-        "interface of the metrics port",
-    ),
-    Setting(
-        "muster.metrics.groups.max",
-        "metrics_groups_max",
-        _whole(0, 1_000_000),
-        "a whole number of groups, 0 to 1000000",
+        "0.0.0.0",  # noqa: S104  a container's probes come from outside
+        *(str, "an address of this machine", "interface of the metrics port"),
+    )
+    metrics_groups_max: int = _whole(
+        *("muster.metrics.groups.max", 200, "groups", 0, 1_000_000),
         "groups with a label of their own in the metrics",
-    ),
-    Setting(
-        "muster.stall.ms",
-        "stall_ms",
-        _whole(1_000, 86_400_000),
-        "a whole number of milliseconds, 1000 to 86400000",
+    )
+    stall_ms: int = _whole(
+        *("muster.stall.ms", 300_000, "milliseconds", 1_000, 86_400_000),
         "how long the query may get nowhere before /healthz fails",
-    ),
-    Setting(
-        "muster.canary.interval.ms",
-        "canary_ms",
-        _canary_ms,
+    )
+    canary_ms: int = _setting(
+        *("muster.canary.interval.ms", 10_000, _canary_ms),
         "0 (never), or a whole number of milliseconds, 500 to 86400000",
         "how often the job writes an event of its own, whose answer it times",
-    ),
-    Setting(
-        "muster.discovery.interval.ms",
-        "discovery_ms",
-        _whole(100, 86_400_000),
-        "a whole number of milliseconds, 100 to 86400000",
+    )
+    discovery_ms: int = _whole(
+        *("muster.discovery.interval.ms", 2_000, "milliseconds", 100, 86_400_000),
         "how often the job looks at the topics that groups declare as tasks",
-    ),
-    Setting(
-        "muster.discovery.measure.ms",
-        "discovery_measure_ms",
-        _whole(100, 86_400_000),
-        "a whole number of milliseconds, 100 to 86400000",
+    )
+    discovery_measure_ms: int = _whole(
+        *("muster.discovery.measure.ms", 30_000, "milliseconds", 100, 86_400_000),
         "how often it measures their load, where a weight is measured",
-    ),
-    Setting(
-        "muster.discovery.grace.ms",
-        "discovery_grace_ms",
-        _whole(0, 86_400_000),
-        "a whole number of milliseconds, 0 to 86400000",
+    )
+    discovery_grace_ms: int = _whole(
+        *("muster.discovery.grace.ms", 60_000, "milliseconds", 0, 86_400_000),
         "how long a topic that has vanished keeps its tasks",
-    ),
-    Setting(
-        "muster.standby.silence.ms",
-        "silence_ms",
-        _whole(2_000, 600_000),
+    )
+    silence_ms: int = _setting(
+        *("muster.standby.silence.ms", 3_000, _within(2_000, 600_000)),
         "a whole number of milliseconds, 2000 (two signs of life) to 600000",
         "a standby claims when the coordinator was silent for so long while Kafka answered",
-    ),
-    Setting(
-        "muster.schemas",
-        "writers",
+    )
+    writers: tuple[WriterSchema, ...] = _setting(
+        *("muster.schemas", ()),
         lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
         "[ID=]FILE.avsc, several with commas between",
         "schemas of other writers; one with a registry id is also read in Confluent's framing",
-    ),
-    Setting(
-        "muster.assignors",
-        "assignors",
-        names_in,
+    )
+    assignors: frozenset[str] = _setting(
+        *("muster.assignors", frozenset(), names_in),
         "module:Class, several with commas between",
         "plug-ins a group's config may name by module:Class; registered ones need no mention",
-    ),
+    )
+
+    @property
+    def is_posix(self) -> bool:
+        """Whether the checkpoint is on a local or POSIX file system."""
+        return urlsplit(self.checkpoint).scheme in ("", "file")
+
+    @property
+    def cores(self) -> int | None:
+        """Cores of a ``local[N]`` master; None when the master does not say."""
+        local = re.match(r"local\[(\d+)", self.master or "")
+        return int(local[1]) if local else None
+
+
+SETTINGS = tuple(
+    Setting(each.name, each.default or None, **each.metadata)
+    for each in fields(JobConfig)
+    if each.metadata
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 
@@ -298,15 +221,7 @@ def job_config(
 ) -> JobConfig:
     """Read and check the options that the user gave.
 
-    Args:
-        checkpoint: ``--checkpoint``; required.
-        bootstrap: ``--bootstrap-server``; None = from the properties file, else the default.
-        command_config: ``--command-config``, a Java properties file.
-        master: ``--master``; None when spark-submit has already decided.
-        prefixes: every ``--topic-prefix``; none = the default one.
-        conf: every ``--conf``, as ``KEY=VALUE``.
-        signing_keys: ``--signing-keys``; None = nothing is signed.
-        standby: ``--standby``.
+    `master` is None when spark-submit has already decided; `conf` is every ``KEY=VALUE``.
 
     Raises:
         ConfigError: it names the key or option.
@@ -324,7 +239,7 @@ def job_config(
         spark=spark,
         signing_keys=None if signing_keys is None else _absolute(signing_keys),
         standby=standby,
-        **own,  # type: ignore[arg-type]  # each row of SETTINGS reads its field's type
+        **own,  # type: ignore[arg-type]  # each setting reads its field's type
     )
 
 

@@ -32,16 +32,7 @@ JVM_S_MAX = 2.0
 
 
 class Seen:
-    """What can be seen of the process from outside: metrics, probes, and whether it works.
-
-    Args:
-        config: the job's settings.
-        stack: ends what is started here.
-
-    Attributes:
-        health: answers the probes.
-        progress: takes Spark's reports of every run of the query.
-    """
+    """Metrics, probes, and whether the process works; `stack` ends what is started here."""
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack
@@ -51,11 +42,9 @@ class Seen:
         holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
         self.health = Health(config.stall_ms / 1000, holds)
         self.progress = Progress(self._metrics, self.health)
-        self._metrics.probed(
-            ready=lambda: self.health.ready(time.monotonic()).fine,
-            healthy=lambda: self.health.well(time.monotonic()).fine,
-        )
-        self._metrics.standby.set_function(lambda: int(self.health.is_standby))
+        self._metrics.ready.set_function(lambda: self.health.ready(time.monotonic()).fine)
+        self._metrics.healthy.set_function(lambda: self.health.well(time.monotonic()).fine)
+        self._metrics.standby.set_function(lambda: self.health.is_standby)
         _port(stack, config, self._metrics, self.health)
 
     @property
@@ -85,26 +74,23 @@ class Seen:
         """Start the clock and the observer of a coordinator; the query waits for neither."""
         config, metrics, stack = self._config, self._metrics, self._stack
         self._watch, self._claimed_s = watch, time.monotonic()
-        self.health.claims()
+        self.health.is_standby = False
         self.health.depends_on("claims watch", lambda: watch.alive or watch.story is not None)
         metrics.claimed(epochs)
-        looking: list[Observer] = []
         most = 2 * config.rows_per_batch_max
         clock = Clock(
             *(config.clients, config.prefixes, metrics.ticks.inc, keys),
-            is_behind=lambda: any(each.rows_behind > most for each in looking),
+            is_behind=lambda: observer.rows_behind > most,
             canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
             if config.canary_ms
             else None,
         )
-        stack.enter_context(clock)
         pace = Pace(
             interval_ms=config.discovery_ms,
             measure_ms=config.discovery_measure_ms,
             grace_ms=config.discovery_grace_ms,
         )
-        discovery = stack.enter_context(Discovery(config.clients, config.prefixes, pace, keys))
-        self.health.depends_on("discovery", lambda: discovery.alive)
+        discovery = Discovery(config.clients, config.prefixes, pace, keys)
         metrics.asleep.set_function(lambda: clock.asleep)
         metrics.overdue.set_function(clock.overdue_s)
         fold = GroupStats(metrics, epochs, config.metrics_groups_max)
@@ -120,10 +106,9 @@ class Seen:
             on_late=clock.wake,
             same_topics=same_topics,
         )
-        stack.enter_context(observer)
-        looking.append(observer)
-        self.health.depends_on("clock", lambda: clock.alive)
-        self.health.depends_on("observer", lambda: observer.alive)
+        for part, thread in (("clock", clock), ("discovery", discovery), ("observer", observer)):
+            stack.enter_context(thread)
+            self.health.depends_on(part, lambda thread=thread: thread.alive)  # type: ignore[misc]
         return clock
 
     def runs(self, clock: Clock) -> None:

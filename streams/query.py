@@ -39,15 +39,7 @@ def frame(
     starting: recovery.Offsets | None = None,
     initial: DataFrame | None = None,
 ) -> DataFrame:
-    """The rows that the sink is to write.
-
-    Args:
-        spark: the session.
-        config: the job's settings.
-        processor: is called for each group in a batch.
-        starting: see `source.read`.
-        initial: groups to load (`recovery.initial_state`); None = there are none.
-    """
+    """The rows that the sink is to write; `initial`: groups to load (`recovery.initial_state`)."""
     groups = source.read(spark, config, starting).groupBy("lane")
     return groups.transformWithState(
         Operator(processor),
@@ -80,13 +72,7 @@ def await_end(
     progress: Progress,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait until the query ends; record its progress meanwhile.
-
-    Args:
-        running: the query.
-        stop: when it is set, the query is ended.
-        progress: takes in what Spark reports.
-        is_over: whether the query is to be ended, asked after each look at the reports.
+    """Wait until the query ends, and end it on `stop` or `is_over`; record its progress meanwhile.
 
     Raises:
         QueryFailed: the query ended with an error.
@@ -112,10 +98,6 @@ class Calm:
     """Whether a query has stored its first batch and then had no rows for `CALM_S`.
 
     After `CALM_S_MAX` the first batch is enough.
-
-    Args:
-        running: the query.
-        now_s: monotonic seconds.
     """
 
     def __init__(

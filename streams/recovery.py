@@ -33,7 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from muster.kafka.compacted import newest_values
-from muster.kafka.reader import until_end
+from muster.kafka.lasting_producer import produce
+from muster.kafka.reader import offsets_of, until_end
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -48,8 +49,8 @@ from muster.streams.source import EARLIEST, input_topics, lane_of
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """topic → partition → offset."""
 
-Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
-"""topic → partition → first offset and end."""
+Retained: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
+"""(topic, partition) → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
 INITIAL = StructType(
@@ -66,8 +67,8 @@ class Recovered:
     """The groups that were read back.
 
     Attributes:
-        snapshots: (prefix, newest snapshot record) of every group that was not forgotten.
-        starting: where the source starts.
+        snapshots: with its prefix, the newest one of every group that was not forgotten.
+        starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
     """
 
@@ -92,20 +93,19 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
             snapshots += [(prefix, snapshot) for snapshot in _decoded(values)]
         consumer.unassign()
-        retained = {topic: _retained(consumer, topic) for topic in input_topics(prefixes)}
+        retained = offsets_of(consumer, input_topics(prefixes), READ_TIMEOUT_S)
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
         consumer.close()
     snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
-    starting = {
-        topic: _bounded(retained[topic], offsets)
-        for topic, offsets in first_wanted(prefixes, snapshots).items()
-    }
-    last = {
-        topic: {partition: max(low, high - 1) for partition, (low, high) in ends.items()}
-        for topic, ends in retained.items()
-    }
+    wanted = first_wanted(prefixes, snapshots)
+    starting: Offsets = {topic: {} for topic in wanted}
+    last: Offsets = {topic: {} for topic in wanted}
+    for (topic, partition), (low, high) in retained.items():
+        offset = wanted[topic].get(partition, EARLIEST)
+        starting[topic][partition] = offset if low <= offset <= high else EARLIEST
+        last[topic][partition] = max(low, high - 1)
     return Recovered(tuple(snapshots), starting, last)
 
 
@@ -114,7 +114,7 @@ def initial_state(spark: SparkSession, recovered: Recovered) -> DataFrame:
     rows = [
         (lane_of(prefix, encoded.key), encoded.value, snapshot.quarantine is not None)
         for prefix, snapshot in recovered.snapshots
-        for encoded in (codec.encode(snapshot),)
+        for encoded in [codec.encode(snapshot)]
     ]
     return spark.createDataFrame(rows, INITIAL)
 
@@ -128,14 +128,8 @@ def wake_all(
     """Write a tick for every group.
 
     The ticks give rows to the first batch, which loads the state, and make each group ask its
-    members at once what they hold. A tick names this job's epoch, which proves that the records
-    behind it were written after the start.
-
-    Args:
-        clients: how to reach Kafka.
-        recovered: the groups.
-        epochs: prefix → epoch of this job's claim.
-        keys: signs the ticks; None = they are not signed.
+    members at once what they hold. A tick names this job's epoch (`epochs`, by prefix), which
+    proves that the records behind it were written after the start.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
@@ -152,13 +146,7 @@ def wake_all(
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         encoded = signed(keys, codec.encode(tick), tick, topic)
-        producer.produce(
-            topic,
-            key=encoded.key,
-            value=encoded.value,
-            headers=list(encoded.headers),
-            on_delivery=delivered,
-        )
+        produce(producer, topic, encoded, delivered)
         producer.poll(0)
     unsent = producer.flush(READ_TIMEOUT_S)
     if failures or unsent:
@@ -189,25 +177,16 @@ def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
 def first_wanted(
     prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]
 ) -> Offsets:
-    """First offset to read of every partition that some group has read; none of config.
-
-    Args:
-        prefixes: topic prefixes.
-        snapshots: (prefix, newest snapshot) of every group.
-    """
+    """First offset to read of every partition that some group has read; none of config."""
     held: Offsets = {topic: {} for topic in input_topics(tuple(prefixes))}
     free: Offsets = {topic: {} for topic in held}
     for prefix, snapshot in snapshots:
         config = topic_name(TopicKind.CONFIG, prefix)
         for topic, partition, offset in snapshot.through:
-            if topic not in held or topic == config:
-                continue
-            if snapshot.members:
-                known = held[topic].get(partition, offset + 1)
-                held[topic][partition] = min(known, offset + 1)
-            else:
-                known = free[topic].get(partition, 0)
-                free[topic][partition] = max(known, offset + 1)
+            if topic in held and topic != config:
+                offsets, choose = (held, min) if snapshot.members else (free, max)
+                known = offsets[topic].get(partition, offset + 1)
+                offsets[topic][partition] = choose(known, offset + 1)
     return {topic: {**free[topic], **held[topic]} for topic in held}
 
 
@@ -217,34 +196,10 @@ def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot
     Such an offset belongs to another topic: the snapshot was copied from another cluster, or the
     topic was deleted and created again. With these offsets the group would ignore its members until
     the new topic had grown as long.
-
-    Args:
-        snapshot: as it was read back.
-        retained: the offsets that every input topic has.
     """
     through = tuple(
         (topic, partition, offset)
         for topic, partition, offset in snapshot.through
-        if offset < retained.get(topic, {}).get(partition, (0, 0))[1]
+        if offset < retained.get((topic, partition), (0, 0))[1]
     )
     return snapshot if through == tuple(snapshot.through) else replace(snapshot, through=through)
-
-
-def _retained(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """First offset and end offset of every partition of a topic."""
-    partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    return {
-        partition: consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=READ_TIMEOUT_S
-        )
-        for partition in partitions
-    }
-
-
-def _bounded(retained: Mapping[int, tuple[int, int]], wanted: Mapping[int, int]) -> dict[int, int]:
-    """The wanted offset of every partition of a topic; `EARLIEST` if it is not retained."""
-    bounded: dict[int, int] = {}
-    for partition, (low, high) in retained.items():
-        offset = wanted.get(partition, EARLIEST)
-        bounded[partition] = offset if low <= offset <= high else EARLIEST
-    return bounded

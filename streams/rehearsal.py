@@ -30,13 +30,7 @@ GROUPS = 10
 
 
 class Rehearser(GroupProcessor):
-    """The operator, whose output is replaced by one record.
-
-    Args:
-        topic: where the record goes.
-        sign: the record.
-        More as for `GroupProcessor`.
-    """
+    """The operator, whose output is replaced by one record, `sign`; more as `GroupProcessor`."""
 
     def __init__(self, topic: str, sign: Encoded, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # passed on unchanged
@@ -60,15 +54,7 @@ def rehearse(
     partitions: Mapping[str, int],
     is_over: Callable[[], bool],
 ) -> None:
-    """Run the query and drop what it computes.
-
-    Args:
-        spark: the session.
-        config: the job's settings.
-        job: id of this process.
-        sign: its sign of life as a standby.
-        partitions: topic → number of partitions.
-        is_over: whether there is no more time to rehearse.
+    """Run the query and drop what it computes, until `is_over`; `sign` is written each time.
 
     Raises:
         KafkaUnreachable: the topics could not be read.

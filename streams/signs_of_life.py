@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -33,13 +34,9 @@ CLAIM_TIMEOUT_S = 60.0
 
 
 class Signs(Loop):
-    """Writes signs of life in a thread, from `stands_by` or `runs` until `ends` or the exit.
+    """Writes signs of life of a process (`job`) in a thread, while it `is_well`.
 
-    Args:
-        clients: how to reach Kafka.
-        prefixes: topic prefixes served.
-        job: id of this process.
-        is_well: whether the process works; while it does not, it writes no signs.
+    It begins with `stands_by` or `runs`, and stops with `ends` or the exit.
     """
 
     def __init__(
@@ -58,7 +55,8 @@ class Signs(Loop):
         self._changed = threading.Event()
         self._complaints = Complaints()
         self._settings = clients.producer({"message.timeout.ms": int(CLAIM_TIMEOUT_S * 1000)})
-        self._producer = LastingProducer(self._settings, KAFKA, self._on_fatal)
+        replaced = partial(self._complaints.replaced, "the producer of signs of life")
+        self._producer = LastingProducer(self._settings, KAFKA, replaced)
 
     @property
     def is_over(self) -> bool:
@@ -66,15 +64,7 @@ class Signs(Loop):
         return self._closing.is_set()
 
     def claim(self, prefix: str, follows: int, *, alone: bool) -> int:
-        """Write a claim.
-
-        Args:
-            prefix: topic prefix.
-            follows: epoch of the newest claim that is known; -1 = none.
-            alone: as in `CoordinatorClaim`.
-
-        Returns:
-            The coordinator epoch.
+        """Write a claim, with `follows` and `alone` as in `CoordinatorClaim`; return its epoch.
 
         Raises:
             KafkaUnreachable: Kafka did not acknowledge the claim.
@@ -104,11 +94,7 @@ class Signs(Loop):
         self._becomes(CoordinatorRole.STANDBY)
 
     def runs(self, epochs: Mapping[str, int]) -> None:
-        """From now on, say that this process is the coordinator.
-
-        Args:
-            epochs: prefix → epoch of its claim.
-        """
+        """From now on, say that this process is the coordinator, with these epochs by prefix."""
         self._epochs = dict(epochs)
         self._becomes(CoordinatorRole.RUNNING)
 
@@ -156,10 +142,6 @@ class Signs(Loop):
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._complaints.refused("no sign of life", str(message.topic()), error)
-
-    def _on_fatal(self, error: KafkaException) -> None:
-        """Log that the producer has failed for good; another one writes the next signs."""
-        self._complaints.hear("the producer of signs of life is replaced", str(error.args[0].str()))
 
     def sign(self, role: CoordinatorRole, epoch: int = -1) -> CoordinatorSign:
         """A sign of this process."""

@@ -41,13 +41,7 @@ OutputRow = Row(*OUTPUT.names)
 
 
 def write(frame: DataFrame, config: JobConfig, *, once: bool = False) -> StreamingQuery:
-    """Start the query.
-
-    Args:
-        frame: rows of `OUTPUT`.
-        config: the job's settings.
-        once: process the rows that are there now, then end.
-    """
+    """Start the query on rows of `OUTPUT`; `once`: it ends after the rows that are there now."""
     options = {
         # A batch's records go out together when its task flushes the producer, which does not wait
         # for the rest of this time. Without it each record is a request of its own.
@@ -57,6 +51,5 @@ def write(frame: DataFrame, config: JobConfig, *, once: bool = False) -> Streami
         "checkpointLocation": config.checkpoint,
     }
     writer = frame.writeStream.format("kafka").options(**options).queryName(QUERY_NAME)
-    if once:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime="0 seconds").start()
+    again = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+    return writer.trigger(**again).start()

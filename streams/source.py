@@ -38,7 +38,6 @@ from struct import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
-from muster.protocol.events import Origin
 from muster.protocol.framing import CONFLUENT_MARKER, FRAME_BYTES, KNOWN, Schemas
 from muster.protocol.keys import FOUND_PART, GROUP_ID_CHARS_MAX, SEPARATOR
 from muster.protocol.signing import HEADER as SIGNATURE
@@ -66,13 +65,8 @@ EARLIEST = -2
 
 
 def input_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """Every topic that the source reads, ascending; `pack` numbers them in this order."""
+    """Every topic that the source reads, ascending; packed rows number them in this order."""
     return tuple(sorted(topic_name(kind, prefix) for prefix in prefixes for kind in INPUTS))
-
-
-def heartbeats_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The topics of members that heartbeat apart; the clock reads them, the source does not."""
-    return tuple(topic_name(TopicKind.HEARTBEATS, prefix) for prefix in prefixes)
 
 
 def lane_of(prefix: str, key: bytes | None) -> bytes:
@@ -84,38 +78,6 @@ def split_lane(lane: bytes) -> tuple[str, bytes | None]:
     """Prefix and record key of a lane."""
     prefix, end, key = lane.partition(LANE_END)
     return prefix.decode(), key if end else None
-
-
-def pack(
-    origin: Origin, value: bytes | None, topics: Sequence[str], signature: bytes | None = None
-) -> bytes:
-    """A row as the query packs it; for tests and tools that feed the operator themselves.
-
-    Args:
-        origin: topic, partition, offset and timestamp of the record.
-        value: value of the record; None = a tombstone.
-        topics: the input topics, ascending.
-        signature: signature of the record, empty = it has none; None = there are no signing keys.
-    """
-    header = HEADER.pack(
-        origin.at_ms,
-        topics.index(origin.topic),
-        origin.partition,
-        origin.offset,
-        int(value is not None),
-    )
-    signed = b"" if signature is None else bytes((len(signature),)) + signature
-    return header + signed + (value or b"")
-
-
-def pack_refused(
-    origin: Origin, key: bytes | None, value: bytes | None, topics: Sequence[str]
-) -> bytes:
-    """A row that cannot be an event, as the query packs it."""
-    packed = pack(origin, None if value is None else value[:QUOTED_VALUE_BYTES], topics)
-    length = (NO_KEY if key is None else min(len(key), QUOTED_KEY_BYTES)).to_bytes(2, "big")
-    quoted = b"" if key is None else key[:QUOTED_KEY_BYTES]
-    return packed[: HEADER.size] + length + quoted + packed[HEADER.size :]
 
 
 def unpack_refused(entry: bytes) -> tuple[bytes | None, bytes]:
@@ -144,11 +106,8 @@ def read(
 ) -> DataFrame:
     """The stream of packed rows.
 
-    Args:
-        spark: the session.
-        config: the job's settings.
-        starting: topic → partition → first offset to read when the checkpoint is new; None = the
-            oldest retained one. Spark ignores it when there is a checkpoint.
+    With a new checkpoint it starts at `starting` (topic → partition → offset), else at the oldest
+    retained offset. Spark ignores `starting` when there is a checkpoint.
     """
     topics = input_topics(config.prefixes)
     options = {

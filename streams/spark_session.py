@@ -1,7 +1,7 @@
 """The Spark session: every setting that latency and recovery depend on, in one table.
 
 `session_settings` is a pure function of the config and the jars, so it can be tested without a JVM;
-`start` builds the session. The *why* column gives the reason of each setting, with measurements.
+`start` builds the session. A comment gives the reason of each setting, with measurements.
 The user's settings (``--conf spark.…``) win, except that class paths and JVM options are joined.
 """
 
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError
@@ -30,151 +30,86 @@ from muster.streams.job_settings import JobConfig
 from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
-
-class _Setting(NamedTuple):
-    key: str
-    value: str
-    why: str
-
-
 _JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-
-_SECRETS = f"(?i){HIDDEN_NAMES}"
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Python's option ``-P`` as an environment variable, because Spark starts the workers."""
 
-ALWAYS: tuple[_Setting, ...] = (
-    _Setting(
-        "spark.sql.streaming.stateStore.providerClass",
-        f"{_STREAMING}.state.RocksDBStateStoreProvider",
-        "the only store with changelogs; the operator requires it",
-    ),
-    _Setting(
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
-        "true",
-        "a commit writes what changed, not RocksDB files",
-    ),
-    _Setting(
-        "spark.sql.streaming.noDataMicroBatches.enabled",
-        "false",
-        "the operator has no timers, because ticks come through the input topic; a batch without "
-        "rows would only delay the next one",
-    ),
-    _Setting(
-        "spark.sql.streaming.pollingDelay",
-        "1ms",
-        "how often an idle query looks for rows: 1 ms costs a tenth of a core and gives a tenth "
-        "less latency than 10 ms",
-    ),
-    _Setting(
-        "spark.sql.streaming.numRecentProgressUpdates",
-        str(spark_reports.KEPT),
-        "the main loop reads these reports four times a second, and each report costs time",
-    ),
-    _Setting(
-        "spark.sql.shuffle.partitions",
-        "1",
-        "each partition runs a Python task in every batch, with or without rows; with a single one "
-        "Spark needs no exchange, which saves a fifth of an event's time. More are useful if one "
-        "core cannot process all heartbeats. A checkpoint fixes the number",
-    ),
-    _Setting(
-        "spark.sql.codegen.wholeStage",
-        "false",
-        "compiling code for a batch of a few rows takes longer than the code saves: without it an "
-        "event takes a fourteenth less time, and a twentieth fewer heartbeats a second are read",
-    ),
-    *(
-        _Setting(
-            key,
-            "-XX:+ExitOnOutOfMemoryError",
-            "after an OutOfMemoryError a JVM may hang and log nothing; if it exits, the supervisor "
-            "starts it again",
-        )
-        for key in _JAVA_OPTIONS
-    ),
-    _Setting(
-        "spark.sql.execution.arrow.maxBytesPerBatch",
-        str(16 << 20),
-        "the JVM sends rows to Python in portions of at most this size; Spark's limit by number "
-        "would put ten thousand rows of a megabyte into one portion, which both would hold in "
-        "memory",
-    ),
-    _Setting(
-        "spark.python.daemon.module",
-        "muster.streams.python_daemon",
-        "workers are forked from a process that has the operator's code loaded",
-    ),
-    _Setting(
-        "spark.locality.wait",
-        "0s",
-        "a task that waits for a preferred executor takes longer than the whole batch",
-    ),
-    _Setting(
-        "spark.python.unix.domain.socket.enabled",
-        "true",
-        "every state call is a round trip to the JVM; over TCP the operator takes 3 times as long",
-    ),
-    _Setting(
-        "spark.python.unix.domain.socket.dir",
-        "/tmp",  # noqa: S108  socket names are random, and only their owner may connect
-        "a socket's path may have at most 107 bytes; Spark's default is java.io.tmpdir, and YARN's "
-        "path for that is longer, so no driver would start",
-    ),
-    _Setting(
-        "spark.sql.ansi.enabled",
-        "false",
-        "ANSI SQL refuses to cast numbers to bytes, which `source` does to pack a row",
-    ),
-    _Setting(
-        f"spark.executorEnv.{SAFE_PATH}",
-        "1",
-        "Python must not import a file of the working folder that has the name of a module",
-    ),
-    _Setting("spark.sql.session.timeZone", "UTC", "no result may depend on where the job runs"),
-    _Setting(
-        "spark.sql.streaming.stopTimeout",
-        "10s",
-        "without a limit, a stop waits as long as the broker does not answer",
-    ),
-    _Setting(
-        "spark.sql.adaptive.enabled", "false", "Spark warns that stateful queries cannot use it"
-    ),
-    _Setting(
-        "spark.redaction.regex",
-        _SECRETS,
-        "Spark shows settings in its UI and event log; its own pattern hides no jaas and no keys",
-    ),
-    _Setting(
-        "spark.sql.redaction.options.regex",
-        f"(?i)url|{HIDDEN_NAMES}",
-        "Spark's plans show the options of the Kafka source and sink, which may have passwords",
-    ),
-    _Setting("spark.ui.enabled", "false", "saves start time and a port; --conf turns it on"),
-    _Setting("spark.ui.showConsoleProgress", "false", "a service's log needs no progress bar"),
-    _Setting("spark.log.level", "WARN", "on INFO, Spark logs a line for each batch and stage"),
-)
+ALWAYS: Mapping[str, str] = {
+    # The only store with changelogs; the operator requires it.
+    "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+    # A commit writes what changed, not RocksDB files.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The operator has no timers, because ticks come through the input topic; a batch without rows
+    # would only delay the next one.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # How often an idle query looks for rows: 1 ms costs a tenth of a core and gives a tenth less
+    # latency than 10 ms.
+    "spark.sql.streaming.pollingDelay": "1ms",
+    # The main loop reads these reports four times a second, and each report costs time.
+    "spark.sql.streaming.numRecentProgressUpdates": str(spark_reports.KEPT),
+    # Each partition runs a Python task in every batch, with or without rows; with a single one
+    # Spark needs no exchange, which saves a fifth of an event's time. More are useful if one core
+    # cannot process all heartbeats. A checkpoint fixes the number.
+    "spark.sql.shuffle.partitions": "1",
+    # Compiling code for a batch of a few rows takes longer than the code saves: without it an event
+    # takes a fourteenth less time, and a twentieth fewer heartbeats a second are read.
+    "spark.sql.codegen.wholeStage": "false",
+    # After an OutOfMemoryError a JVM may hang and log nothing; if it exits, the supervisor starts
+    # it again.
+    **dict.fromkeys(_JAVA_OPTIONS, "-XX:+ExitOnOutOfMemoryError"),
+    # The JVM sends rows to Python in portions of at most this size; Spark's limit by number would
+    # put ten thousand rows of a megabyte into one portion, which both would hold in memory.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    # Workers are forked from a process that has the operator's code loaded.
+    "spark.python.daemon.module": "muster.streams.python_daemon",
+    # A task that waits for a preferred executor takes longer than the whole batch.
+    "spark.locality.wait": "0s",
+    # Every state call is a round trip to the JVM; over TCP the operator takes 3 times as long.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # A socket's path may have at most 107 bytes; Spark's default is java.io.tmpdir, and YARN's path
+    # for that is longer, so no driver would start. Names of sockets are random, and only their
+    # owner may connect.
+    "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108
+    # ANSI SQL refuses to cast numbers to bytes, which `source` does to pack a row.
+    "spark.sql.ansi.enabled": "false",
+    # Python must not import a file of the working folder that has the name of a module.
+    f"spark.executorEnv.{SAFE_PATH}": "1",
+    # No result may depend on where the job runs.
+    "spark.sql.session.timeZone": "UTC",
+    # Without a limit, a stop waits as long as the broker does not answer.
+    "spark.sql.streaming.stopTimeout": "10s",
+    # Spark warns that stateful queries cannot use it.
+    "spark.sql.adaptive.enabled": "false",
+    # Spark shows settings in its UI and event log; its own pattern hides no jaas and no keys.
+    "spark.redaction.regex": f"(?i){HIDDEN_NAMES}",
+    # Spark's plans show the options of the Kafka source and sink, which may have passwords.
+    "spark.sql.redaction.options.regex": f"(?i)url|{HIDDEN_NAMES}",
+    # Saves start time and a port; --conf turns it on.
+    "spark.ui.enabled": "false",
+    # A service's log needs no progress bar.
+    "spark.ui.showConsoleProgress": "false",
+    # On INFO, Spark logs a line for each batch and stage.
+    "spark.log.level": "WARN",
+}
 
-POSIX: tuple[_Setting, ...] = (
-    _Setting(
-        "spark.hadoop.spark.sql.streaming.checkpointFileManagerClass",
-        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager",
-        "the default renames through FileContext: walCommit 39 → 11 ms",
+POSIX: Mapping[str, str] = {
+    # The default renames through FileContext: walCommit 39 → 11 ms.
+    "spark.hadoop.spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    _Setting(
-        "spark.hadoop.fs.file.impl",
-        "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-        "Hadoop's own forks a chmod process for every file it creates: trigger 128 → 72 ms",
-    ),
-)
+    # Hadoop's own forks a chmod process for every file it creates: trigger 128 → 72 ms.
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+}
 """Only where the checkpoint is on a local or POSIX file system."""
 
-LOCAL: tuple[_Setting, ...] = (
-    _Setting("spark.driver.host", "localhost", "a host name that does not resolve stops the JVM"),
-    _Setting("spark.driver.bindAddress", "127.0.0.1", "in local mode no other machine connects"),
-)
+LOCAL: Mapping[str, str] = {
+    # A host name that does not resolve stops the JVM.
+    "spark.driver.host": "localhost",
+    # In local mode no other machine connects.
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 _CHATTY = (
     # Logs a warning for every group that it meets for the first time.
@@ -184,32 +119,30 @@ _CHATTY = (
 )
 """Loggers of the driver's JVM whose warnings are dropped; their errors are logged."""
 
-_CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.jars")
+_JOINED = {
+    "spark.jars": ",",
+    **dict.fromkeys(("spark.driver.extraClassPath", "spark.executor.extraClassPath"), os.pathsep),
+    **dict.fromkeys(_JAVA_OPTIONS, " "),  # if two options contradict, Java takes the last
+}
+"""Settings of which the user's value is added to ours, and what stands between the two."""
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
 
 def session_settings(
     config: JobConfig, spark_jars: Sequence[Path], driver_options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """All settings of the session.
-
-    Args:
-        config: the job's settings.
-        spark_jars: the ``spark`` set of jars.
-        driver_options: more options of the driver's JVM.
-    """
+    """All settings of the session; `driver_options` are more options of the driver's JVM."""
     bare = [str(jar) for jar in spark_jars if jar.name.startswith(_BARE_FILE_SYSTEM)]
-    chosen = {s.key: s.value for s in ALWAYS}
-    chosen["spark.app.name"] = "muster"
+    chosen = {**ALWAYS, "spark.app.name": "muster"}
     chosen["spark.jars"] = ",".join(str(jar) for jar in spark_jars if str(jar) not in bare)
     if config.is_posix and bare:
-        chosen |= {s.key: s.value for s in POSIX}
+        chosen |= POSIX
         # The JVM needs a file system's jar when it starts; spark.jars would be too late.
         chosen["spark.driver.extraClassPath"] = bare[0]
         if config.cores is None:
             chosen["spark.executor.extraClassPath"] = bare[0]
     if config.master is not None and config.master.startswith("local"):
-        chosen |= {s.key: s.value for s in LOCAL}
+        chosen |= LOCAL
     if config.master is not None:
         chosen["spark.master"] = config.master
     driver = _JAVA_OPTIONS[0]
@@ -219,14 +152,8 @@ def session_settings(
 
 def _joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
     """Our settings, overridden by the user's; class paths and JVM options are joined."""
-    result = {**ours, **users}
-    for key in _CLASS_PATHS:
-        if key in ours and key in users:
-            result[key] = ("," if key == "spark.jars" else os.pathsep).join((ours[key], users[key]))
-    for key in _JAVA_OPTIONS:
-        if key in ours and key in users:
-            result[key] = f"{ours[key]} {users[key]}"  # if two contradict, Java takes the last
-    return result
+    both = {key: _JOINED[key] for key in _JOINED.keys() & ours.keys() & users.keys()}
+    return {**ours, **users, **{k: by.join((ours[k], users[k])) for k, by in both.items()}}
 
 
 def class_path(spark: SparkSession) -> str:
@@ -253,7 +180,9 @@ def start(config: JobConfig) -> tuple[SparkSession, ClassArchive]:
     settings.setAll([*chosen.items()])
     _launch(settings)
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
-    _hush(spark, _CHATTY, "ERROR")
+    log4j = _log4j(spark)
+    for name in _CHATTY:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
     return spark, archive
 
 
@@ -292,7 +221,7 @@ def fall_silent(spark: SparkSession) -> None:
     The next start repeats that batch.
     """
     for output in _jvm_outputs:
-        output.silence()
+        output.is_silent = True
     with suppress(Py4JError, OSError):  # the JVM has ended already
         spark.sparkContext.setLogLevel("OFF")
 
@@ -300,7 +229,7 @@ def fall_silent(spark: SparkSession) -> None:
 @contextmanager
 def quietly(spark: SparkSession) -> Iterator[None]:
     """Turn off the JVM's log while a query ends: the next query repeats an interrupted batch."""
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs
+    log4j = _log4j(spark)
     level = log4j.LogManager.getRootLogger().getLevel()
     log4j.core.config.Configurator.setRootLevel(log4j.Level.OFF)
     try:
@@ -309,7 +238,5 @@ def quietly(spark: SparkSession) -> Iterator[None]:
         log4j.core.config.Configurator.setRootLevel(level)
 
 
-def _hush(spark: SparkSession, loggers: Sequence[str], level: str) -> None:
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs
-    for name in loggers:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.toLevel(level))
+def _log4j(spark: SparkSession) -> Any:  # noqa: ANN401  # a package of the JVM
+    return spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs

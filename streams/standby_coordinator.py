@@ -33,7 +33,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import RETRY_S, Loop
 
 OLD_SILENCE_S = 30.0
 """How long a coordinator of a version without signs may publish nothing: three canary ticks."""
@@ -48,7 +48,6 @@ GONE_S = 5.0
 FROZEN_S = 60.0
 """A coordinator that was superseded this long ago has ended, or obeys ticks that name another."""
 ASK_TIMEOUT_S = 1.0
-_RETRY_S = 0.5
 
 
 class Newest(NamedTuple):
@@ -86,12 +85,9 @@ class _Watched:
 
 
 class Turn:
-    """Decides when this process may claim. Times are seconds of a monotonic clock.
+    """Decides when this process (`job`) may claim. Times are seconds of a monotonic clock.
 
-    Args:
-        job: id of this process.
-        prefixes: topic prefixes served.
-        silence_s: how long the coordinator may write no sign of life while Kafka answers.
+    The coordinator may write no sign of life for `silence_s` while Kafka answers.
     """
 
     def __init__(self, job: str, prefixes: Iterable[str], silence_s: float) -> None:
@@ -163,29 +159,20 @@ class Turn:
         return f"job {claim.job} on {claim.host} {what}"
 
     def follows(self, prefix: str, now_ms: int) -> Follows:
-        """What a claim written now must say of the claim before it.
-
-        Args:
-            prefix: topic prefix.
-            now_ms: the time, epoch milliseconds.
-        """
+        """What a claim written now (epoch milliseconds) must say of the claim before it."""
         newest = self._watched[prefix].newest
         if newest is None:
             return Follows()
         epoch, at_ms, claim = newest
-        is_first = claim.alone and epoch == (claim.follows if claim.follows is not None else -2) + 1
+        if claim.follows is None:  # of a version without signs
+            return Follows(epoch, obeys=False)
+        is_first = claim.alone and epoch == claim.follows + 1
         is_old = now_ms - at_ms >= FROZEN_S * 1000
-        return Follows(epoch, claim.follows is not None and (is_first or is_old))
+        return Follows(epoch, is_first or is_old)
 
 
 class Vigil(Loop):
-    """Reads claims and signs of life in a thread, between enter and exit.
-
-    Args:
-        clients: how to reach Kafka.
-        partitions: topic → number of partitions.
-        prefixes: topic prefixes served.
-        turn: gets what is read.
+    """Reads claims and signs of life for a `Turn` in a thread, between enter and exit.
 
     Attributes:
         over: set while it is this process' turn to claim; another thread may set it to wake
@@ -243,19 +230,13 @@ class Vigil(Loop):
                     self._assign(consumer, asking)
                     break
                 except KafkaException:
-                    self._closing.wait(_RETRY_S)
+                    self._closing.wait(RETRY_S)
             look_s = time.monotonic()
             while not self._closing.is_set():
-                try:
-                    first = consumer.poll(LOOK_S)
-                    messages = [*filter(None, [first]), *consumer.consume(1_000, 0)]
-                except KafkaException:
-                    self._closing.wait(_RETRY_S)
-                    continue
+                messages = self._arrived(consumer, LOOK_S)
                 with self._lock:
                     for message in messages:
-                        if message.error() is None:
-                            self._take(message)
+                        self._take(message)
                 if time.monotonic() - look_s >= LOOK_S:
                     self._look(asking)
                     look_s = time.monotonic()

@@ -1,8 +1,7 @@
 """How a Spark worker talks to the state store: in few messages, and with few waits.
 
-PySpark sends each request over a socket and waits for the JVM's reply: when it sets the key of the
-next group, reads a value, and writes one. A group that changes costs five such waits, and each is a
-change from one process to another and back. `install` lets the worker go on:
+PySpark waits for the JVM's reply to each request, five times for a group that changes. `install`
+lets the worker go on:
 
 - a key is sent only with a request about its group, and together with it;
 - the first question about a group is asked together with those about the next groups (`Ahead`);

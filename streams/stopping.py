@@ -1,11 +1,9 @@
 """SIGTERM and SIGINT end the job within a few seconds, whatever it is doing.
 
-The main thread checks the event of `signals` regularly. It cannot while a call into Kafka's client
-or into the JVM blocks it, because Python runs a signal handler only between two of its own
-instructions. But the C part of the handler runs at once and writes a byte into a pipe. A thread
-reads that pipe, waits for the grace of the main thread, and then ends the process. Cutting off a
-batch does no harm: the next start repeats it. The JVM ends by itself when the pipe to its parent
-closes.
+The main thread checks the event of `signals` regularly, but not while a call into Kafka's client or
+into the JVM blocks it. So a thread reads what the C part of the signal handler writes into a pipe,
+waits for the grace of the main thread, and then ends the process. Cutting off a batch does no harm:
+the next start repeats it. The JVM ends by itself when the pipe to its parent closes.
 """
 
 from __future__ import annotations
@@ -46,8 +44,7 @@ class Stop(threading.Event):
 def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
     """Within the block, SIGTERM and SIGINT set the event; then the block must end in the grace.
 
-    Args:
-        end: ends the process with an exit code; tests pass another function.
+    If it does not, `end` ends the process with an exit code.
     """
     stop, left = Stop(), threading.Event()
     before = {number: signal.getsignal(number) for number in _STOPPING}

@@ -52,7 +52,7 @@ def stand_by(
         return
     _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
     signs.stands_by()
-    seen.health.stands_by()
+    seen.health.is_standby = True
     while not stop.is_set() and not vigil.is_due():
         vigil.over.clear()
         vigil.over.wait(1)
@@ -72,7 +72,7 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
 def _emptied(checkpoint: Checkpoint, job: str, overtaken_by: CoordinatorClaim) -> Checkpoint:
     _log.info("checkpoint emptied", checkpoint=checkpoint.folder, newest=overtaken_by.job)
     checkpoint = checkpoint.emptied()
-    stale_checkpoint.note(checkpoint, job)
+    stale_checkpoint.note(checkpoint, job, stale_checkpoint.Look())
     return checkpoint
 
 
@@ -83,12 +83,6 @@ def confirmed(
 
     If a job with another checkpoint has claimed since this one looked at the claims, the checkpoint
     is behind. A standby empties it, and reads the groups back behind its claim, as after a loss.
-
-    Args:
-        checkpoint: with which it has claimed.
-        config: the job's settings.
-        job: its id.
-        epochs: prefix → epoch of its claim.
 
     Raises:
         StaleCheckpoint: the checkpoint is behind, and the job is not a standby.
@@ -109,8 +103,7 @@ def claimed(
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix, and say from now on that this process is the coordinator.
 
-    Returns:
-        Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
+    Returns, by prefix, the epoch, and whether all earlier coordinators obey this one's ticks.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge a claim.

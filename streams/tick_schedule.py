@@ -101,16 +101,11 @@ class Schedule:
         by_clock: bool = False,
         agreement: Agreement | None = None,
     ) -> None:
-        """Note when a group wants to be woken.
+        """Note when a group wants to be woken; None = never.
 
-        Args:
-            sleeper: the group.
-            at_ms: the time; None = never.
-            published: the mark of its wake-up.
-            apart: whether its members heartbeat apart.
-            now_ms: the time at which the wake-up was read; used with `apart`.
-            by_clock: whether `at_ms` is this clock's time, not one that the group has published.
-            agreement: the heartbeats with which the group needs no tick.
+        `published` is the mark of its wake-up, `apart` whether its members heartbeat apart (then
+        `now_ms` is when the wake-up was read), `agreement` the heartbeats with which it needs no
+        tick. `by_clock`: the time is this clock's, not one that the group has published.
         """
         if at_ms is None:
             self._alarms.pop(sleeper, None)
@@ -163,13 +158,9 @@ class Schedule:
         heapq.heapify(self._queue)
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
-        """The groups that are due, each with the mark of its wake-up.
+        """The groups that are due, at most so many, each with the mark of its wake-up.
 
         Each of them is scheduled again, in case the job does not answer the tick.
-
-        Args:
-            now_ms: the time.
-            most: return at most so many groups; None = all.
         """
         due: list[tuple[Sleeper, Mark | None]] = []
         most = len(self._alarms) if most is None else most

@@ -1,9 +1,8 @@
 """How rows travel from a Spark worker to the JVM: those of many lanes together.
 
 PySpark sends the output of each call of the operator as an Arrow batch of its own, also when the
-call has no output. Python needs 0.05 ms to make one, and the JVM about as long to read it, so a
-batch with a thousand groups spends a tenth of a second on empty envelopes. `install` replaces that
-step: the rows of all calls are sent in Arrow batches of `ROWS` rows.
+call has no output. To make and to read one takes 0.05 ms each. `install` replaces that step: the
+rows of all calls are sent in Arrow batches of `ROWS` rows.
 
 The replaced method is PySpark's own, so muster asks for one exact version of PySpark, and
 `tests/streams/test_worker_output.py` compares what the two methods send.

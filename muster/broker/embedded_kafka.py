@@ -86,12 +86,7 @@ appender.out.layout.pattern = %d %p %c: %m%n
 
 
 class EmbeddedKafka:
-    """One embedded Kafka node; a context manager.
-
-    Attributes:
-        data_dir: the data directory.
-        port: where clients connect; known once started.
-    """
+    """One embedded Kafka node; a context manager. Its port is known once it is started."""
 
     def __init__(
         self,

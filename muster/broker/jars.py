@@ -24,7 +24,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -47,13 +47,7 @@ TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One row of the lock file.
-
-    Attributes:
-        coordinate: ``group:artifact:version``.
-        sha256: of the file, hexadecimal.
-        size: of the file, bytes.
-    """
+    """One row of the lock file: ``group:artifact:version``, sha256 in hexadecimal, bytes."""
 
     coordinate: str
     sha256: str
@@ -105,10 +99,7 @@ def base_url() -> str:
 def fetch(wanted: Sequence[Jar], title: str, attempts: int = ATTEMPTS) -> tuple[Path, ...]:
     """Files of some jars in the cache directory; downloads what is missing or damaged.
 
-    Args:
-        wanted: rows of a lock file.
-        title: their name on the progress bar.
-        attempts: how often each download is tried.
+    `title` is their name on the progress bar.
 
     Raises:
         JarsError: every attempt failed; the message has the jar, the URL and the reason.
@@ -229,31 +220,20 @@ class _FileBar:
         """Do nothing: the bar goes on with the other files."""
 
 
-def _progress(missing: Sequence[Jar], title: str) -> AbstractContextManager[_Advance]:
+@contextmanager
+def _progress(missing: Sequence[Jar], title: str) -> Iterator[_Advance]:
     """A bar on standard error if that is a terminal, otherwise one line at the start."""
     total = sum(jar.size for jar in missing)
-    if sys.stderr.isatty():
-        return _bar(total, title)
-    return _line(f"downloading {len(missing)} {title} jars, {total / 1e6:.0f} MB, once")
-
-
-@contextmanager
-def _line(text: str) -> Iterator[_Advance]:
-    sys.stderr.write(f"{text}\n")
-    yield lambda size: None
-
-
-@contextmanager
-def _bar(total: int, title: str) -> Iterator[_Advance]:
+    if not sys.stderr.isatty():
+        size = f"{total / 1e6:.0f} MB"
+        sys.stderr.write(f"downloading {len(missing)} {title} jars, {size}, once\n")
+        yield lambda size: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(f"downloading {title} jars, once", total=total)
         yield lambda size: progress.advance(task, size)

@@ -37,12 +37,9 @@ exec {{java}} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """An installed Java.
+    """An installed Java of a feature version (17, 21, …).
 
-    Attributes:
-        home: its ``java.home``.
-        version: feature version: 17, 21, ...
-        spark_ready: whether it has the module that Spark's launcher adds.
+    `spark_ready`: it has the module that Spark's launcher adds.
     """
 
     home: Path

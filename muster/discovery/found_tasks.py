@@ -27,24 +27,14 @@ GRACE_MS: Final = 60_000
 
 @dataclass(slots=True)
 class Memory:
-    """What a process remembers of a source between two looks.
-
-    Attributes:
-        missing_since_ms: topic → since when it has been missing.
-    """
+    """What a process remembers of a source: since when each topic has been missing."""
 
     missing_since_ms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for a source.
-
-    Attributes:
-        topics: those of the source that exist, by name.
-        loads: of their partitions; None = not measured this time.
-        now_ms: when.
-    """
+    """What was read for a source: its topics that exist, and their loads if they were measured."""
 
     topics: Mapping[str, Topic]
     loads: Loads | None
@@ -56,12 +46,8 @@ def find(
 ) -> tuple[Found, list[str]]:
     """What is found for a source, and what is wrong with it in words.
 
-    Args:
-        source: as declared.
-        before: the newest record of it; None = there is none.
-        look: what Kafka has now.
-        memory: of this source; it is updated.
-        grace_ms: how long a topic that has vanished stays.
+    `before` is the newest record of the source, `look` what Kafka has now; `memory` is updated. A
+    topic that has vanished stays for `grace_ms`.
     """
     known = dict(before.ids) if before is not None else {}
     ids: dict[str, str] = {}
@@ -80,7 +66,9 @@ def find(
         units += [old[name] for name in waiting if name in old]
         faults = []
     measured = weighed(source, units, old, look.loads)
-    return Found(source, tuple(sorted(measured, key=lambda unit: unit.name)), _sorted(ids)), faults
+    return Found(
+        source, tuple(sorted(measured, key=lambda unit: unit.name)), tuple(sorted(ids.items()))
+    ), faults
 
 
 def vanished(
@@ -88,12 +76,7 @@ def vanished(
 ) -> list[str]:
     """Topics that were known and are not there now, and whose grace time runs; sorted.
 
-    Args:
-        known: topics that have tasks.
-        there: topics that Kafka has now.
-        memory: of them; it is updated.
-        now_ms: when Kafka had them.
-        grace_ms: how long a topic that has vanished stays.
+    `memory` is updated.
     """
     for name in there:
         memory.missing_since_ms.pop(name, None)
@@ -148,7 +131,3 @@ def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
             row.append(near)
         rows.append(tuple(row))
     return tuple(rows)
-
-
-def _sorted(ids: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(ids.items()))

@@ -1,9 +1,8 @@
 """Measures the load of partitions: records and bytes a second, and the lag of a group.
 
 The rate of records is the end offset now, less the end offset `SPAN_MS` ago, which Kafka finds by
-timestamp. So every process gets the same rate, however long it has been running, and the span
-smooths it. Records that compaction removed count too. The rate of bytes is the rate of records
-times the average size of a record in the partition's log.
+timestamp. Records that compaction removed count too. The rate of bytes is the rate of records times
+the average size of a record in the partition's log.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Load(NamedTuple):
         records_s: records written a second, over the last `SPAN_MS`.
         bytes_s: bytes written a second; None = not measured, or not known.
         lag: records that the group has not committed; None = not measured, or no commit.
-        end: the end offset.
     """
 
     records_s: float
@@ -116,14 +114,10 @@ def measured(
     commits: Mapping[Place, int] | None = None,
     log_sizes: Mapping[Place, int] | None = None,
 ) -> dict[Place, Load]:
-    """The load of partitions; those that do not answer each question are left out.
+    """The load of partitions at this time (epoch); those that do not answer are left out.
 
-    Args:
-        admin: of the cluster.
-        places: which partitions.
-        now_ms: the present time, epoch milliseconds.
-        commits: committed offsets of the group; None = lags are not measured.
-        log_sizes: the result of `sizes`; None = bytes are not measured.
+    `commits` are the group's committed offsets, without which lags are not measured; `log_sizes`
+    are the result of `sizes`, without which bytes are not.
 
     Raises:
         KafkaException: no answer.
@@ -142,9 +136,7 @@ def measured(
         if log_sizes is not None and place in log_sizes:
             records_in_log = end - firsts[place]
             bytes_s = records_s * log_sizes[place] / records_in_log if records_in_log > 0 else 0.0
-        lag = None
-        if commits is not None and place in commits:
-            lag = max(end - commits[place], 0)
+        lag = max(end - commits[place], 0) if commits and place in commits else None
         loads[place] = Load(records_s, bytes_s, lag, end)
     return loads
 
@@ -161,14 +153,6 @@ def by_measure(
 
     A partition that is left out would seem to carry nothing, and its task would get the weight of
     an idle one.
-
-    Args:
-        clients: how to reach Kafka.
-        admin: of the cluster.
-        measure: how load is measured.
-        places: the partitions.
-        group: the group whose lag is measured.
-        now_ms: the present time, epoch milliseconds.
 
     Raises:
         KafkaException, Unreachable: no answer, or not for every partition.

@@ -42,11 +42,8 @@ def weighed(
 ) -> list[Subtopology]:
     """The units with measured weights: the old ones, unless a weight has changed.
 
-    Args:
-        source: says whether, and by what.
-        units: as they are now, of all topics of the source.
-        old: name → unit as it was before.
-        loads: of the partitions; None = not measured this time.
+    `units` are those of all topics of the source, `old` what they were before, by name. Without
+    loads nothing was measured this time.
     """
     if not source.measure:
         return list(units)

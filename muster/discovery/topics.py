@@ -21,7 +21,6 @@ class Topic:
     """A topic.
 
     Attributes:
-        name: its name.
         id: its id; a topic that was deleted and created again has another one.
         replica_racks: per partition the racks of its replicas, sorted; a replica on a broker
             without `broker.rack` counts for none.

@@ -70,16 +70,7 @@ class NoTopics(MusterError):
 def check(
     clients: ClientSettings, role: Role, prefixes: Iterable[str], timeout_s: float = TIMEOUT_S
 ) -> dict[str, int]:
-    """Log in, and check that the role's topics exist and may be used.
-
-    Args:
-        clients: how to reach Kafka.
-        role: the role of the principal.
-        prefixes: topic prefixes it uses.
-        timeout_s: how long Kafka may take to answer.
-
-    Returns:
-        Number of partitions of every topic that the role uses.
+    """Log in, and check that the role's topics exist and may be used; return their partitions.
 
     Raises:
         Refused: wrong login, certificate, or missing ACLs.
@@ -141,16 +132,7 @@ def reach(clients: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
 
 
 def topic(clients: ClientSettings, name: str, operation: str, timeout_s: float = TIMEOUT_S) -> int:
-    """Check that one topic exists and may be used.
-
-    Args:
-        clients: how to reach Kafka.
-        name: of the topic.
-        operation: READ or WRITE.
-        timeout_s: how long Kafka may take to answer.
-
-    Returns:
-        Number of its partitions.
+    """Check that one topic exists and may be used (READ or WRITE); return how many partitions.
 
     Raises:
         Refused, NoTopics, Silent: as `check`.

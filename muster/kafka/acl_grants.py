@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 
 from muster.errors import BadInput
 from muster.kafka import access_check
-from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.acls import Acl, Resource, Role, acls_of
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
 
@@ -33,13 +33,7 @@ _RESOURCE: Mapping[Resource, ResourceType] = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A right of a principal.
-
-    Attributes:
-        principal: ``User:NAME``.
-        acl: the right.
-        status: ``created``, ``ok`` (it existed) or ``planned``.
-    """
+    """A right of a principal (``User:NAME``): ``created``, ``ok`` (it existed) or ``planned``."""
 
     principal: str
     acl: Acl
@@ -100,14 +94,10 @@ _EVERY = AclBindingFilter(
 
 
 def _binding(grant: Grant) -> AclBinding:
-    pattern = {
-        Pattern.LITERAL: ResourcePatternType.LITERAL,
-        Pattern.PREFIXED: ResourcePatternType.PREFIXED,
-    }[grant.acl.pattern]
     return AclBinding(
         _RESOURCE[grant.acl.resource],
         grant.acl.name,
-        pattern,
+        ResourcePatternType[grant.acl.pattern],
         grant.principal,
         ANY_HOST,
         AclOperation[grant.acl.operation],

@@ -90,15 +90,8 @@ ROLES: Mapping[Role, Needs] = {
     Role.JOB: Needs(
         "the coordinator (muster run): its Spark executors, its clock and its metrics",
         {
-            TopicKind.MEMBERSHIP: ("READ", "WRITE"),
-            TopicKind.HEARTBEATS: ("READ", "WRITE"),
-            TopicKind.CONFIG: ("READ",),
-            TopicKind.LAG: ("READ",),
-            TopicKind.ASSIGNMENTS: ("READ", "WRITE"),
-            TopicKind.GROUPS: ("READ", "WRITE"),
-            TopicKind.REJECTED: ("READ", "WRITE"),
-            TopicKind.CLOCK: ("READ", "WRITE"),
-            TopicKind.COORDINATOR: ("READ", "WRITE"),
+            **dict.fromkeys(TopicKind, ("READ", "WRITE")),
+            **dict.fromkeys((TopicKind.CONFIG, TopicKind.LAG), ("READ",)),
         },
     ),
     Role.DISCOVERY: Needs(
@@ -178,12 +171,10 @@ def acls_of(role: Role, prefix: str) -> tuple[Acl, ...]:
 def governed_acls(
     groups: Iterable[str], topics: Iterable[str], config_topics: Iterable[str]
 ) -> tuple[Acl, ...]:
-    """The ACLs that a governor needs on the groups that it governs, besides those of its role.
+    """The ACLs that a governor needs besides those of its role.
 
-    Args:
-        groups: consumer groups and Connect clusters.
-        topics: topics that consumers of these groups read.
-        config_topics: `config.storage.topic` of the Connect clusters.
+    They are on the groups that it governs, on the topics that their consumers read, and on
+    `config.storage.topic` of Connect clusters.
     """
     literal = Pattern.LITERAL
     return (

@@ -25,10 +25,7 @@ HANDSHAKE_S = 3.0
 class Certificate:
     """A certificate that a connection depends on.
 
-    Attributes:
-        where: the setting and file, or the broker's address.
-        subject: its owner.
-        not_before, not_after: its period of validity.
+    `where` it is: the setting and file, or the broker's address.
     """
 
     where: str

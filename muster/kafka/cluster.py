@@ -19,6 +19,7 @@ from muster.kafka.settings import ClientSettings
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
 QUIET = {"log_level": 0}
+_SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
 _NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     # The error for a producer that may not write to any topic.
@@ -30,10 +31,7 @@ _NOT_ALLOWED = (
 def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -> Iterator[None]:
     """Turn the client's exceptions into muster's errors.
 
-    Args:
-        settings: how to reach the cluster.
-        topic: the topic that the block uses; empty = no single one.
-        doing: the operation on it that the principal needs, as in ACLs.
+    If the block uses a single topic, `doing` is the operation on it that it needs, as in ACLs.
 
     Raises:
         Unreachable: Kafka did not answer, or refused.
@@ -49,14 +47,11 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
             raise BadInput(f"a client setting is not accepted: {text}") from None
         if reason.code() in _NOT_ALLOWED and topic:
             raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {_failure_text(reason, text)}") from None
+        if reason.code() in _SILENCE:
+            text = f"no answer within {TIMEOUT_S} s ({text})"
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {text}") from None
     except access_check.Silent as error:
         raise Unreachable(str(error)) from None
-
-
-def _failure_text(reason: KafkaError, text: str) -> str:
-    silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-    return f"no answer within {TIMEOUT_S} s ({text})" if reason.code() in silent else text
 
 
 def admin(settings: ClientSettings) -> AdminClient:

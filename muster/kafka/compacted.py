@@ -16,11 +16,8 @@ def joined(
 ) -> Iterator[Row]:
     """Whole records; a split record comes with its own key, in place of its last part.
 
-    All parts of a record are in one partition, even if partitions are added meanwhile.
-
-    Args:
-        rows: of one topic or several, in order within a partition.
-        on_fault: called for a part that cannot be joined, which is left out.
+    The rows are of one topic or several, in order within a partition. All parts of a record are in
+    one partition, even if partitions are added meanwhile. A part that cannot be joined is left out.
     """
     joiners: defaultdict[tuple[str, int], Joiner] = defaultdict(Joiner)
     for row in rows:
@@ -40,11 +37,8 @@ def newest_values(rows: Iterable[Row], partitions: int) -> dict[bytes, bytes]:
     """The newest value of every key, without tombstones.
 
     A topic whose partitions were increased may hold older values of a key in another partition. A
-    value in the partition that the key belongs to now wins, in whatever order they are read.
-
-    Args:
-        rows: one topic's records, in order within a partition; records may be split.
-        partitions: how many the topic has.
+    value in the partition that the key belongs to now wins, in whatever order they are read. The
+    rows are one topic's, in order within a partition; records may be split.
     """
     newest: dict[bytes, Row] = {}
     for row in joined(rows):

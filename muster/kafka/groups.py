@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
@@ -57,13 +58,7 @@ class Partition(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A group as Kafka lists it.
-
-    Attributes:
-        group: its name.
-        kind: its protocol.
-        state: as Kafka calls it, such as ``Stable``; empty = the broker does not say.
-    """
+    """A group as Kafka lists it; `state`: as Kafka calls it, empty = the broker does not say."""
 
     group: str
     kind: Kind
@@ -167,12 +162,9 @@ class Member:
 
 
 class StreamsUnit(NamedTuple):
-    """A subtopology of a Streams application.
+    """A subtopology of a Streams application (such as ``0``).
 
-    Attributes:
-        name: its id, such as ``0``.
-        sources: topics it reads, repartition topics included.
-        changelogs: topics that hold its state; none = it is stateless.
+    It reads `sources`, repartition topics included; without `changelogs` it is stateless.
     """
 
     name: str
@@ -185,13 +177,11 @@ class Description:
     """A group as its coordinator describes it.
 
     Attributes:
-        group: its name.
-        kind: its protocol.
         state: as Kafka calls it.
         assignor: name of what assigns: the protocol its members share, or the broker's assignor;
             empty = not chosen yet.
         epoch: group epoch; None = the classic protocol does not say.
-        members: by name.
+        members: sorted by name.
         subtopologies: of a streams group.
     """
 
@@ -302,11 +292,7 @@ def may_join(client: Client, group: str) -> bool:
     """Whether this login has READ on a group, which need not exist. Changes nothing.
 
     It asks for the removal of a member that no group has: Kafka checks the right before it looks
-    for the member.
-
-    Args:
-        client: of `protocol_client.connected`.
-        group: its name.
+    for the member. The client is of `protocol_client.connected`.
     """
     import kafka.errors as errors
     from kafka.admin import MemberToRemove
@@ -382,59 +368,58 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
 # ---------------------------------------------------------------- answers -> descriptions
 
 
-def _classic(row: Message) -> Description:
+def _led_by_a_member(
+    row: Message, kind: Kind, read: Callable[[bytes, bytes], dict[str, Any]]
+) -> Description:
+    """A group whose members gave their metadata, and got their assignment, as bytes."""
+    members = []
+    for each in row.members:
+        metadata = bytes(each.member_metadata or b"")
+        assignment = bytes(each.member_assignment or b"")
+        more = {"metadata": metadata, "assignment": assignment, **read(metadata, assignment)}
+        members.append(_member(each, each.group_instance_id, more))
+    return _description(row, kind, members, row.protocol_data or "")
+
+
+def _read_consumer(metadata: bytes, assignment: bytes) -> dict[str, Any]:
     from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
     from muster.kafka.messages import subscription
 
-    members = []
-    for each in row.members:
-        metadata = bytes(each.member_metadata or b"")
-        assignment = bytes(each.member_assignment or b"")
-        more: dict[str, Any] = {"metadata": metadata, "assignment": assignment}
-        if metadata:
-            subscribed = subscription(metadata)
-            more |= {
-                "topics": tuple(sorted(subscribed.topics)),
-                "rack": subscribed.rack_id,
-                "owned": _partitions((p.topic, p.partitions) for p in subscribed.owned_partitions)
-                if subscribed.version >= 1 and subscribed.owned_partitions is not None
-                else None,
-            }
-        if assignment:
-            rows = ConsumerProtocolAssignment.decode(assignment).assigned_partitions
-            more["assigned"] = _partitions((p.topic, p.partitions) for p in rows)
-        members.append(_member(each, each.group_instance_id, more))
-    return _description(row, Kind.CLASSIC, members, row.protocol_data or "")
+    more: dict[str, Any] = {}
+    if metadata:
+        subscribed = subscription(metadata)
+        more["topics"] = tuple(sorted(subscribed.topics))
+        more["rack"] = subscribed.rack_id
+        if subscribed.version >= 1 and subscribed.owned_partitions is not None:
+            more["owned"] = _partitions(subscribed.owned_partitions)
+    if assignment:
+        answer = ConsumerProtocolAssignment.decode(assignment)
+        more["assigned"] = _partitions(answer.assigned_partitions)
+    return more
 
 
-def _connect(row: Message) -> Description:
+def _read_connect_worker(metadata: bytes, assignment: bytes) -> dict[str, Any]:
     from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 
-    members = []
-    for each in row.members:
-        metadata = bytes(each.member_metadata or b"")
-        assignment = bytes(each.member_assignment or b"")
-        more: dict[str, Any] = {"metadata": metadata, "assignment": assignment}
-        if metadata:
-            worker = ConnectWorkerMetadata.decode(metadata)
-            running = None
-            if worker.allocation is not None:
-                held = ConnectWorkerAssignment.decode(bytes(worker.allocation))
-                running = _connectors(held.assigned)
-            answer = ConnectWorkerAssignment.decode(assignment) if assignment else None
-            more["connect"] = ConnectWorker(
-                version=worker.version,
-                url=worker.url,
-                config_offset=worker.config_offset,
-                running=running,
-                assigned=_connectors(answer.assigned if answer else ()),
-                revoked=_connectors((answer.revoked if answer and answer.version else None) or ()),
-                leader_url=answer.leader_url if answer else None,
-                delay_ms=answer.delay_ms if answer and answer.version else 0,
-            )
-        members.append(_member(each, each.group_instance_id, more))
-    return _description(row, Kind.CONNECT, members, row.protocol_data or "")
+    if not metadata:
+        return {}
+    worker = ConnectWorkerMetadata.decode(metadata)
+    running = None
+    if worker.allocation is not None:
+        running = _connectors(ConnectWorkerAssignment.decode(bytes(worker.allocation)).assigned)
+    answer = ConnectWorkerAssignment.decode(assignment) if assignment else None
+    connect = ConnectWorker(
+        version=worker.version,
+        url=worker.url,
+        config_offset=worker.config_offset,
+        running=running,
+        assigned=_connectors(answer.assigned if answer else ()),
+        revoked=_connectors((answer.revoked if answer and answer.version else None) or ()),
+        leader_url=answer.leader_url if answer else None,
+        delay_ms=answer.delay_ms if answer and answer.version else 0,
+    )
+    return {"connect": connect}
 
 
 def _member(each: Message, instance_id: str | None, more: Mapping[str, Any]) -> Member:
@@ -468,7 +453,8 @@ def _description(
 
 def _consumer(row: Message) -> Description:
     def held(assignment: Message) -> frozenset[Partition]:
-        return _partitions((p.topic_name, p.partitions) for p in assignment.topic_partitions)
+        rows = assignment.topic_partitions
+        return frozenset(Partition(row.topic_name, n) for row in rows for n in row.partitions)
 
     members = [
         _member(
@@ -524,17 +510,17 @@ def _streams(row: Message) -> Description:
     return _description(row, Kind.STREAMS, members, "", row.group_epoch, units)
 
 
-_READ = {
-    Kind.CLASSIC: _classic,
-    Kind.OTHER: _classic,
-    Kind.CONNECT: _connect,
+_READ: Mapping[Kind, Callable[[Message], Description]] = {
+    Kind.CLASSIC: partial(_led_by_a_member, kind=Kind.CLASSIC, read=_read_consumer),
+    Kind.OTHER: partial(_led_by_a_member, kind=Kind.CLASSIC, read=_read_consumer),
+    Kind.CONNECT: partial(_led_by_a_member, kind=Kind.CONNECT, read=_read_connect_worker),
     Kind.CONSUMER: _consumer,
     Kind.STREAMS: _streams,
 }
 
 
-def _partitions(rows: Iterable[tuple[str, Iterable[int]]]) -> frozenset[Partition]:
-    return frozenset(Partition(topic, number) for topic, numbers in rows for number in numbers)
+def _partitions(rows: Iterable[Message]) -> frozenset[Partition]:
+    return frozenset(Partition(row.topic, number) for row in rows for number in row.partitions)
 
 
 def _connectors(rows: Message) -> dict[str, tuple[int, ...]]:

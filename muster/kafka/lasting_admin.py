@@ -1,8 +1,7 @@
 """An admin client that is replaced after a failed question, and questions about offsets.
 
-librdkafka's admin client keeps the leader epoch it knows for a quarter of an hour, whatever brokers
-answer (2.16). After an election every ListOffsets with it is refused (FENCED_LEADER_EPOCH), and a
-client that lives as long as the process gets no end offset. A new client knows no epoch.
+librdkafka's admin client keeps the leader epoch it knows for a quarter of an hour, so after an
+election every ListOffsets with it is refused (FENCED_LEADER_EPOCH). A new client knows no epoch.
 """
 
 from __future__ import annotations
@@ -20,12 +19,7 @@ TIMEOUT_S = 15
 
 
 class LastingAdmin:
-    """An admin client; its user calls `replace` after a question that failed. For one thread.
-
-    Args:
-        config: librdkafka's settings.
-        log: gets librdkafka's lines.
-    """
+    """An admin client; its user calls `replace` after a question that failed. For one thread."""
 
     def __init__(self, config: Mapping[str, Any], log: logging.Logger) -> None:
         self._config, self._log = dict(config), log

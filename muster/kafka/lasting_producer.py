@@ -20,13 +20,34 @@ REPLACED_S: Final = 0.5
 Delivered: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
+def produce(
+    producer: Producer,
+    topic: str,
+    record: Encoded,
+    on_delivery: Delivered | None = None,
+    partition: int | None = None,
+) -> None:
+    """Give a record to a client, which calls `on_delivery` with the outcome when it is polled.
+
+    Without a partition it goes to the key's.
+
+    Raises:
+        KafkaException, BufferError: it is not taken; `on_delivery` is not called.
+    """
+    producer.produce(
+        topic,
+        partition=-1 if partition is None else partition,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        on_delivery=on_delivery,
+    )
+
+
 class LastingProducer:
     """An idempotent producer; after a fatal error, which it cannot survive, a new one replaces it.
 
-    Args:
-        config: librdkafka's settings.
-        log: gets librdkafka's lines.
-        on_fatal: called with the error when a producer is replaced.
+    `on_fatal` is called with the error when that happens.
 
     Raises:
         KafkaException: librdkafka does not take the settings.
@@ -52,25 +73,8 @@ class LastingProducer:
         on_delivery: Delivered | None = None,
         partition: int | None = None,
     ) -> None:
-        """Write a record; `on_delivery` is called from `serve`.
-
-        Args:
-            topic: full name.
-            record: key, value and headers.
-            on_delivery: gets the outcome; None = the caller does not need it.
-            partition: the partition to write to; None = the key's.
-
-        Raises:
-            KafkaException, BufferError: it is not taken; `on_delivery` is not called.
-        """
-        self._producer.produce(
-            topic,
-            partition=-1 if partition is None else partition,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
-            on_delivery=on_delivery,
-        )
+        """Write a record, as the function `produce` does; `serve` calls `on_delivery`."""
+        produce(self._producer, topic, record, on_delivery, partition)
 
     def serve(self, wait_s: float) -> bool:
         """Run the callbacks that are due; False when the producer had to be replaced."""

@@ -1,7 +1,6 @@
 """Drops repeated log lines of Kafka's client: each line passes once a minute.
 
-librdkafka drops repeated lines itself, but not while no broker answers at all. Then it starts again
-with its bootstrap servers 20 times a second, and logs a failure for each of them.
+librdkafka does so itself, but not while no broker answers: then it logs 20 failures a second.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
 
 
 class RecentlyLogged:
-    """Remembers for `PAUSE_S` which lines were logged, by a key that identifies a line.
-
-    Args:
-        clock_s: seconds on a monotonic clock.
-    """
+    """Remembers for `PAUSE_S` which lines were logged, by a key that identifies a line."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

@@ -40,13 +40,7 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def connection_options(
     bootstrap: str | None, command_config: str | None, prefix: str | None
 ) -> list[str]:
-    """The options that lead another command to the same topics.
-
-    Args:
-        bootstrap: ``--bootstrap-server``; None = not given.
-        command_config: ``--command-config``; None = not given.
-        prefix: ``--topic-prefix``; None = the command takes none.
-    """
+    """The options that lead another command to the same topics; what was not given is None."""
     words = [] if bootstrap is None else ["--bootstrap-server", bootstrap]
     words += [] if command_config is None else ["--command-config", command_config]
     return words if prefix in (None, DEFAULT_PREFIX) else [*words, "--topic-prefix", str(prefix)]

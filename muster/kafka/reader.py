@@ -63,14 +63,10 @@ def read(
 ) -> Iterator[Row]:
     """Every record that a topic has now, oldest first within a partition.
 
-    Reads every partition, also for one key: when partitions are added to a topic, a key moves to
-    another partition, and a producer that has not noticed this still writes to the old one.
-
-    Args:
-        settings: how to reach the cluster.
-        topic: full name.
-        key: only records with this key, and the parts of a split record with it.
-        since_ms: only records from this timestamp on.
+    With a key only its records, and the parts of a split record with it; with `since_ms` only those
+    from this timestamp on. Reads every partition, also for one key: when partitions are added to a
+    topic, a key moves to another partition, and a producer that has not noticed this still writes
+    to the old one.
 
     Raises:
         Unreachable, Refused, NoTopics: as `partitions_of`.
@@ -96,10 +92,7 @@ def read(
 def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Consumer:
     """A consumer that commits nothing and reports the end of each partition.
 
-    Args:
-        settings: how to reach the cluster.
-        prefix: topic prefix; the ACLs of readers allow consumer groups that begin with it.
-        fetch_wait_ms: how long a broker may wait for new records before it answers.
+    The ACLs of readers allow consumer groups that begin with the topic prefix.
     """
     more: dict[str, str | int | float | bool] = {
         "auto.offset.reset": "earliest",
@@ -114,20 +107,42 @@ def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Co
 def assign_all(consumer: Consumer, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
     """Have a consumer read these topics from their beginning, those that exist.
 
-    Returns:
-        Topic and partition → the first offset and the end offset now.
+    Returns their `offsets_of`.
 
     Raises:
         KafkaException: no answer.
     """
-    existing = consumer.list_topics(timeout=ASSIGN_S).topics
-    places = [(t, p) for t in sorted({*topics} & existing.keys()) for p in existing[t].partitions]
-    offsets = {
-        place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASSIGN_S)
-        for place in places
-    }
-    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
+    offsets = offsets_of(consumer, topics)
+    consumer.assign([TopicPartition(*place, 0) for place in offsets])
     return offsets
+
+
+def offsets_of(
+    consumer: Consumer, topics: Iterable[str], timeout_s: float = ASSIGN_S
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """First offset and end of each partition of these topics, of those that exist.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    existing = consumer.list_topics(timeout=timeout_s).topics
+    return {
+        (topic, p): consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=timeout_s)
+        for topic in sorted({*topics} & existing.keys())
+        for p in existing[topic].partitions
+    }
+
+
+def arrived(consumer: Consumer, wait_s: float, most: int = 1_000) -> list[Message]:
+    """The messages that are there, errors among them; waits for the first one only.
+
+    `Consumer.consume` alone would wait until it has as many as it may return.
+
+    Raises:
+        KafkaException: of the client.
+    """
+    first = consumer.poll(wait_s)
+    return [] if first is None else [first, *consumer.consume(most - 1, 0)]
 
 
 def until_end(
@@ -139,11 +154,8 @@ def until_end(
 ) -> Iterator[Row]:
     """Every record from the given offsets to the end of each partition.
 
-    Args:
-        consumer: of a client with `enable.partition.eof`; it gets this assignment.
-        starts: where to begin, each partition once.
-        patience_s: how long Kafka may send nothing.
-        skip_errors: go on after an error of the broker until the patience is over.
+    The consumer, which needs `enable.partition.eof`, is assigned the partitions. Kafka may send
+    nothing for `patience_s`; `skip_errors`: an error of the broker counts as nothing.
 
     Raises:
         KafkaException: an error that is not retriable, or no answer in time (_TIMED_OUT).
@@ -156,9 +168,7 @@ def until_end(
     unfinished = {(start.topic, start.partition) for start in starts}
     deadline = time.monotonic() + patience_s
     while unfinished:
-        # Only `poll` waits: `consume` would wait until it has all the records that it may return.
-        first = consumer.poll(min(POLL_S, patience_s))
-        for message in () if first is None else (first, *consumer.consume(1_000, 0)):
+        for message in arrived(consumer, min(POLL_S, patience_s)):
             error = message.error()
             if error is None:
                 yield row_of(message)
@@ -176,16 +186,14 @@ def until_end(
 def _patient(call: Callable[[], T]) -> T:
     """Call again while the error is retriable (no leader yet, for example)."""
     patience = Retrying(
-        retry=retry_if_exception(_retriable),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, KafkaException) and error.args[0].retriable()
+        ),
         stop=stop_after_delay(cluster.TIMEOUT_S),
         wait=wait_fixed(RETRY_PAUSE_S),
         reraise=True,
     )
     return patience(call)
-
-
-def _retriable(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
 def row_of(message: Message) -> Row:

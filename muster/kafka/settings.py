@@ -125,9 +125,7 @@ class ClientSettings:
     ) -> dict[str, RdKafkaValue]:
         """Settings for a confluent-kafka Consumer that is assigned partitions and commits nothing.
 
-        Args:
-            group: librdkafka demands a group id; such a consumer never uses it.
-            more: overrides the user's values.
+        librdkafka demands a group id; such a consumer never uses it.
         """
         return self.librdkafka({"group.id": group, "enable.auto.commit": False, **(more or {})})
 
@@ -169,13 +167,9 @@ def client_settings(
     command_config: str | Path | None = None,
     kafka: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """Collect settings: the properties file, then ``kafka.`` keys, then `bootstrap`.
+    """Collect settings: a Java properties file, then `kafka`, then `bootstrap`.
 
-    Args:
-        bootstrap: ``--bootstrap-server``; None = the file's ``bootstrap.servers``, else
-            `DEFAULT_BOOTSTRAP`.
-        command_config: a Java properties file, as Kafka's own tools take it.
-        kafka: further settings; the prefix ``kafka.`` of a key is dropped.
+    The prefix ``kafka.`` of a key is dropped.
 
     Raises:
         ConfigError: the file cannot be read.

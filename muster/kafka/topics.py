@@ -67,14 +67,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One topic after the command.
-
-    Attributes:
-        topic: full name.
-        status: the result.
-        partitions: how many it has.
-        differences: one line for each setting with a wrong value.
-    """
+    """One topic after the command; `differences`: a line for each setting with a wrong value."""
 
     topic: str
     status: Status
@@ -91,13 +84,7 @@ def create(
 ) -> list[Outcome]:
     """Create the topics that are missing and check those that exist.
 
-    Args:
-        settings: how to reach the cluster.
-        prefix: of the topic names.
-        partitions: of new topics, and what existing ones must have. Topics with a fixed number
-            keep it.
-        replication_factor: of new topics.
-        more: topic settings that win over muster's.
+    Topics with a fixed number of partitions keep it. `more` are settings that win over muster's.
 
     Raises:
         Refused: the login, or no right to create topics.

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access_check, cluster
 from muster.kafka.cluster import QUIET, failures_named, partitions_of
+from muster.kafka.lasting_producer import produce
 from muster.kafka.settings import ClientSettings, RdKafkaValue
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Event
@@ -39,13 +40,8 @@ def append(
 ) -> Place:
     """Write one event, wait until Kafka acknowledges it, and return its place.
 
-    Args:
-        settings: how to reach the cluster.
-        topic: full name.
-        event: the event.
-        keys: sign it; None = it is not signed.
-        by: the author, for people who read the topic later: the record's header ``by``, which is
-            not signed. Empty = no header.
+    `by` is the author, for people who read the topic later: the record's header ``by``, which is
+    not signed. Empty = no header.
 
     Raises:
         EncodeError: no key may sign it now.
@@ -82,12 +78,7 @@ def deliver(
 ) -> Place:
     """Write one record, wait until Kafka acknowledges it, and return its place.
 
-    Args:
-        producer: whose `message.timeout.ms` is at most this long too.
-        topic: full name.
-        record: key, value and headers.
-        timeout_s: how long Kafka may take.
-        partition: the partition to write to; None = the key's.
+    The producer's `message.timeout.ms` is at most `timeout_s` too.
 
     Raises:
         KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).
@@ -98,14 +89,7 @@ def deliver(
         place = Place(topic, message.partition() or 0, message.offset() or 0)
         outcome.append((error, place))
 
-    producer.produce(
-        topic,
-        partition=-1 if partition is None else partition,
-        key=record.key,
-        value=record.value,
-        headers=list(record.headers),
-        on_delivery=delivered,
-    )
+    produce(producer, topic, record, delivered, partition)
     producer.flush(timeout_s + 1)
     error, place = outcome[0] if outcome else (KafkaError(KafkaError._TIMED_OUT), None)
     if error is not None or place is None:

@@ -23,12 +23,7 @@ AUTHOR_CHARS_MAX = 120
 
 
 class Known(NamedTuple):
-    """What was read of a group.
-
-    Attributes:
-        config: its newest configuration; None if it has none or was deleted.
-        ends: partition → offset of the group's newest record there.
-    """
+    """A group's newest configuration, if any, and its newest record's offset in each partition."""
 
     config: GroupConfig | None
     ends: Mapping[int, int]
@@ -79,12 +74,7 @@ def replaced(
 ) -> str:
     """What was lost because another change of the group came at the same moment; empty = nothing.
 
-    Args:
-        settings: how to reach the cluster.
-        prefix: of the topics.
-        before: what was read before the change.
-        written: what was written.
-        place: where it is.
+    `before` was read before the change; `written` is at `place`.
 
     Raises:
         DecodeError: another change is not readable by this version.
@@ -125,9 +115,7 @@ def _texts(config: GroupConfig | None) -> dict[str, object]:
     if config is None:
         return {}
     tuned = settings_row(config.settings, config.assignor)
-    return {
-        "assignor": config.assignor, "tasks": config.tasks, "topics": config.sources, **tuned
-    }  # fmt: skip
+    return tuned | {"assignor": config.assignor, "tasks": config.tasks, "topics": config.sources}
 
 
 def _rows(settings: ClientSettings, prefix: str, group: str) -> Iterable[Row]:

@@ -24,10 +24,8 @@ class Copy(NamedTuple):
     """A standby or learner.
 
     Attributes:
-        role: of the copy.
         task: index of its task in the group's table.
         slot: slot of its member.
-        state: its state.
         lag: offsets behind the changelog; None = not reported.
     """
 

@@ -27,7 +27,6 @@ class Holdup(NamedTuple):
     """A member that owes a release.
 
     Attributes:
-        member: its id.
         tasks: printed ids of what it has not stopped.
         asked_ms: when it was asked; later if the older records are gone.
         patience_ms: its `rebalance.timeout.ms`.

@@ -53,14 +53,16 @@ class Signed(NamedTuple):
 
 def standing_by(signs: Iterable[Signed], now_ms: int) -> str:
     """The standby coordinators in words; empty = there is none."""
-    waiting = [
+    waiting = _alive(signs, CoordinatorRole.STANDBY, now_ms)
+    return f"{', '.join(waiting)} stand{'s' if len(waiting) == 1 else ''} by" if waiting else ""
+
+
+def _alive(signs: Iterable[Signed], role: CoordinatorRole, now_ms: int) -> list[str]:
+    return sorted(
         f"job {each.sign.job} on {each.sign.host}"
         for each in signs
-        if each.sign.role is CoordinatorRole.STANDBY and not each.is_old(now_ms)
-    ]
-    if not waiting:
-        return ""
-    return f"{', '.join(sorted(waiting))} stand{'s' if len(waiting) == 1 else ''} by"
+        if each.sign.role is role and not each.is_old(now_ms)
+    )
 
 
 def read_signs(settings: ClientSettings, prefix: str, since_ms: int) -> list[Signed]:
@@ -80,13 +82,8 @@ def read_signs(settings: ClientSettings, prefix: str, since_ms: int) -> list[Sig
 
 def signs_text(signs: Sequence[Signed], now_ms: int) -> str:
     """Which process is the coordinator, and which ones stand by, for `groups describe`."""
-    running = [
-        f"job {each.sign.job} on {each.sign.host}"
-        for each in signs
-        if each.sign.role is CoordinatorRole.RUNNING and not each.is_old(now_ms)
-    ]
-    what = f"coordinator: {', '.join(sorted(running)) or 'no sign of life'}"
-    return f"{what}; {standing_by(signs, now_ms) or NO_STANDBY}"
+    running = ", ".join(_alive(signs, CoordinatorRole.RUNNING, now_ms)) or "no sign of life"
+    return f"coordinator: {running}; {standing_by(signs, now_ms) or NO_STANDBY}"
 
 
 def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:

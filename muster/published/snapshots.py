@@ -87,11 +87,7 @@ def _skipped(row: Row, error: DecodeError) -> None:
 
 
 def newest(records: Iterable[Published]) -> dict[GroupId, GroupSnapshot]:
-    """The newest snapshot of every group, by id; deleted groups are left out.
-
-    Args:
-        records: a group's oldest first, as `history` gives them.
-    """
+    """The newest snapshot of every group, by id, of a `history`; deleted groups are left out."""
     snapshots: dict[GroupId, GroupSnapshot] = {}
     for published in records:
         record = published.record
@@ -108,7 +104,7 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
     Raises:
         NotFound: there is no such group, or it was deleted.
     """
-    last: GroupSnapshot | GroupGone | None = None
+    last = None
     for published in history(settings, prefix, group):
         last = published.record
     if not isinstance(last, GroupSnapshot):
@@ -146,11 +142,7 @@ def last_heartbeats(
 ) -> dict[str, int]:
     """When each member last wrote (broker time, epoch ms); absent = not within a session.
 
-    Args:
-        settings: how to reach Kafka.
-        prefix: of the topics.
-        snapshot: of the group.
-        now_ms: the time here, epoch ms.
+    `now_ms` is this machine's time, epoch ms.
     """
     longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
@@ -217,17 +209,12 @@ class Shown:
         s = self.snapshot
         return self._set((s.holder == member.slot) & ~s.revoking)
 
-    def revoking_actives(self, member: MemberEntry) -> TaskSet:
-        """Actives the member was asked to stop and has not released."""
-        s = self.snapshot
-        return self._set((s.holder == member.slot) & s.revoking)
-
     def revoking(self, member: MemberEntry) -> TaskSet:
         """Tasks of any role the member was asked to stop and has not released."""
         s = self.snapshot
-        actives = self.revoking_actives(member)
-        copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
-        return actives | copies[0] | copies[1]
+        actives = self._set((s.holder == member.slot) & s.revoking)
+        standbys, learners = s.standby_revoking, s.learner_revoking
+        return actives | self._pairs(standbys, member) | self._pairs(learners, member)
 
     def standby(self, member: MemberEntry) -> TaskSet:
         """Standbys the member keeps."""

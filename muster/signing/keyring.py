@@ -90,9 +90,6 @@ _REQUIREMENT_FIELDS = ("groups", "from_ms", "until_ms")
 class KeyFile:
     """A keyring that follows its file. Safe to use from any thread.
 
-    Args:
-        path: of the file.
-
     Raises:
         ConfigError: it cannot be read, or is not a keyring; the message has no secret.
     """
@@ -112,17 +109,6 @@ class KeyFile:
                 self._looked_s = time.monotonic()
                 self._follow()
         return self._keyring
-
-    def signed(self, encoded: Encoded, event: Event, topic: str) -> Encoded:
-        """The record with its signature added to the headers.
-
-        Raises:
-            EncodeError: no key may sign it now.
-        """
-        subject = Subject(topic, whole_key(encoded.key), encoded.value)
-        now_ms = time.time_ns() // 1_000_000
-        signature = sign(self.current(), event.group, caller_of(event), subject, now_ms)
-        return encoded._replace(headers=(*encoded.headers, (HEADER, signature)))
 
     def _follow(self) -> None:
         mark = _mark(self.path)
@@ -169,7 +155,12 @@ def signed(keys: KeyFile | None, encoded: Encoded, event: Event, topic: str) -> 
     Raises:
         EncodeError: no key may sign it now.
     """
-    return encoded if keys is None else keys.signed(encoded, event, topic)
+    if keys is None:
+        return encoded
+    subject = Subject(topic, whole_key(encoded.key), encoded.value)
+    now_ms = time.time_ns() // 1_000_000
+    signature = sign(keys.current(), event.group, caller_of(event), subject, now_ms)
+    return encoded._replace(headers=(*encoded.headers, (HEADER, signature)))
 
 
 def read(path: str | Path) -> Keyring:
@@ -202,11 +193,7 @@ def document(path: str | Path) -> Document:
 
 
 def parsed(content: Document, path: str | Path) -> Keyring:
-    """Check a keyring and convert it.
-
-    Args:
-        content: the parsed JSON.
-        path: its file, for error messages.
+    """Check a keyring and convert it; error messages name the path.
 
     Raises:
         ConfigError: an unknown key or a value out of bounds; the message has no secret.

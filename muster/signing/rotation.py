@@ -51,14 +51,9 @@ def new_key(
     groups: Sequence[str] = ("*",),
     callers: Sequence[str] = tuple(Caller),
 ) -> Document:
-    """The document with a new random key added.
+    """The document, which may be empty, with a new random key for these groups and callers.
 
-    Args:
-        document: a keyring that `keyring.parsed` accepts, or an empty document.
-        now_ms: wall clock, epoch milliseconds.
-        from_ms: when it begins to sign; None = now.
-        groups: groups whose events it may sign, as in `SigningKey`.
-        callers: kinds of callers that may sign with it.
+    It begins to sign at `from_ms`, or now; times are epoch milliseconds.
     """
     values = {**DEFAULTS, **document}
     bits = values[KEY_SIZE] or int(values[GENERATION_ALGORITHM].removeprefix("HmacSHA"))
@@ -155,13 +150,7 @@ def released(document: Document, groups: Sequence[str], until_ms: int) -> Docume
 def extract(
     document: Document, groups: Sequence[str] | None, callers: Sequence[str] | None
 ) -> Document:
-    """The keyring for one client: only the keys made for its groups and callers.
-
-    Args:
-        document: a keyring that `keyring.parsed` accepts.
-        groups: keys whose groups are among these; None = all.
-        callers: keys whose callers are among these; None = all.
-    """
+    """The keyring for one client: only the keys made for its groups and callers; None = all."""
     rows = [
         row
         for row in document[KEYS]

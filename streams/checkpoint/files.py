@@ -63,19 +63,19 @@ class Checkpoint:
         hadoop = self.spark.sparkContext._jsc.hadoopConfiguration()
         manager = managers.create(path.getParent(), hadoop)
         kind = manager.getClass().getSimpleName()
-        if kind == "FileSystemBasedCheckpointFileManager" and not manager.isLocal():
-            stream = system.create(path, True)  # its rename leaves a file that is there as it is
-            cancel = _nothing_to_cancel  # what is not closed is not there
-        else:
+        is_atomic = kind != "FileSystemBasedCheckpointFileManager" or manager.isLocal()
+        if is_atomic:
             manager.mkdirs(path.getParent())
             stream = manager.createAtomic(path, True)
-            cancel = stream.cancel
+        else:  # its rename leaves a file that is there as it is; what is not closed is not there
+            stream = system.create(path, True)
         try:
             stream.write(json.dumps(value, indent=2, sort_keys=True).encode())
             stream.close()
         except BaseException:
             with suppress(Py4JError, OSError):
-                cancel()
+                if is_atomic:
+                    stream.cancel()
                 for status in system.listStatus(path.getParent()):  # a failed `close` leaves it
                     if _IS_TEMPORARY.fullmatch(status.getPath().getName()):
                         system.delete(status.getPath(), False)
@@ -95,21 +95,14 @@ class Checkpoint:
                     system.delete(each, True)
         return Checkpoint(self.spark, self.folder, is_new=True)
 
-    def begun_batch(self) -> int | None:
-        """Number of the newest batch that Spark has begun; None = there is none."""
-        return newest_number(self.spark, f"{self.folder}/offsets")
-
-    def committed_batch(self) -> int | None:
-        """Number of the newest batch that Spark has committed; None = there is none."""
-        return newest_number(self.spark, f"{self.folder}/{_COMMITS}")
+    def newest_batches(self) -> tuple[int | None, int | None]:
+        """Numbers of the newest batch that Spark has begun, and of the newest it has committed."""
+        begun = newest_number(self.spark, f"{self.folder}/offsets")
+        return begun, newest_number(self.spark, f"{self.folder}/{_COMMITS}")
 
 
 def json_object(content: bytes, file: str) -> dict[str, object]:
-    """The JSON object in a file.
-
-    Args:
-        content: of the file.
-        file: its name, for the error.
+    """The JSON object in a file; `file` is its name, for the error.
 
     Raises:
         UnreadableCheckpoint: it is none, as when a write was cut off.
@@ -127,10 +120,6 @@ def json_object(content: bytes, file: str) -> dict[str, object]:
         "process was killed, while an earlier version wrote it. Give --checkpoint a new folder: "
         "the groups are read back from Kafka, and no task moves"
     )
-
-
-def _nothing_to_cancel() -> None:
-    """A file that was not closed leaves nothing behind."""
 
 
 def _last_to_go(name: str) -> int:

@@ -18,8 +18,8 @@ def suspect_batch(checkpoint: Checkpoint) -> int | None:
     """Number of the suspect batch; None = the last run ended in order or left none unfinished."""
     if checkpoint.read(FILE).get(_ENDED) is not False:
         return None
-    begun = checkpoint.begun_batch()
-    return begun if begun is not None and begun != checkpoint.committed_batch() else None
+    begun, committed = checkpoint.newest_batches()
+    return begun if begun != committed else None
 
 
 def begins(checkpoint: Checkpoint) -> None:

@@ -41,11 +41,9 @@ _JOBS, _LOOKED_AT = "jobs", "looked_at"
 
 
 class Claims(NamedTuple):
-    """Claims of one prefix.
+    """Claims of one prefix: the newest one's epoch (-1 = none), and those that were read.
 
-    Attributes:
-        newest: epoch of the newest one, -1 = there is none.
-        read: epoch → claim, ascending; what cannot be decoded is left out.
+    They are by epoch, ascending; what cannot be decoded is left out.
     """
 
     newest: int
@@ -70,13 +68,7 @@ class Look:
 def check(
     checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str], job: str
 ) -> None:
-    """Check that the checkpoint is not behind, and write this job's id into its file.
-
-    Args:
-        checkpoint: the job's checkpoint; a new one cannot be behind.
-        clients: how to reach Kafka.
-        prefixes: topic prefixes served.
-        job: id of this job, which has not claimed yet.
+    """Check, before the claim, that the checkpoint is not behind; write this job's id into it.
 
     Raises:
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
@@ -127,11 +119,7 @@ def claimed_between(
 ) -> CoordinatorClaim | None:
     """The claim of a job with another checkpoint between `look` and this job's claims, if any.
 
-    Args:
-        checkpoint: the job's checkpoint; a new one is filled from what is published after the
-            claim, so it cannot be behind.
-        clients: how to reach Kafka.
-        epochs: prefix → epoch of this job's claim.
+    A new checkpoint is filled from what is published after the claim, so it cannot be behind.
 
     Raises:
         KafkaUnreachable: the claims could not be read.
@@ -150,15 +138,8 @@ def claimed_between(
     return None
 
 
-def note(checkpoint: Checkpoint, job: str, found: Look | None = None) -> None:
-    """Write a job's id into the file, and what it has found before it claims.
-
-    Args:
-        checkpoint: the job's checkpoint.
-        job: id of the job.
-        found: its look; None = the checkpoint is new.
-    """
-    found = found or Look()
+def note(checkpoint: Checkpoint, job: str, found: Look) -> None:
+    """Write a job's id into the file, and what it has found before it claims."""
     known = [*jobs(checkpoint.read(FILE)), job]
     kept = [each for each in known[:-JOBS_MAX] if each in found.jobs] + known[-JOBS_MAX:]
     looked_at = {_LOOKED_AT: dict(found.newest)} if found.newest else {}
@@ -184,12 +165,7 @@ def jobs(content: Mapping[str, object]) -> list[str]:
 
 
 def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) -> Claims:
-    """Read the newest claim of a prefix, and all behind an epoch.
-
-    Args:
-        clients: how to reach Kafka.
-        prefix: topic prefix.
-        after: the epoch; None = read only the newest claim.
+    """Read the newest claim of a prefix, and all behind the epoch `after`, if there is one.
 
     Raises:
         KafkaUnreachable: the claims could not be read in time.

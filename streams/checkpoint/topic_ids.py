@@ -1,11 +1,8 @@
 """The topics that a checkpoint belongs to: their Kafka ids, in a file in the checkpoint.
 
-A checkpoint holds offsets, and an offset is valid in one topic only. If the topics are those of
-another cluster, or were deleted and created again under their old names, a query that continues
-from the checkpoint skips every record until the old offsets are reached, and looks healthy. The ids
-that Kafka gives to topics when they are created tell such topics apart.
-
-They are compared at each start (`check`), and by `Kept` while the job runs.
+A checkpoint holds offsets. If its topics were created again, or are another cluster's, a query that
+continues from it skips every record until the old offsets are reached, and looks healthy. So the
+ids are compared at each start (`check`), and by `Kept` while the job runs.
 
 A checkpoint without the file (from before the file existed) is accepted and gets one. Brokers older
 than 2.8 have no topic ids: then nothing is compared.
@@ -33,21 +30,16 @@ NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 def check(
     checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]
 ) -> Mapping[str, str]:
-    """Check that the checkpoint belongs to these topics; write their ids if it has none yet.
-
-    Returns the ids of its topics.
-
-    Args:
-        checkpoint: the job's checkpoint; a new one belongs to no topics.
-        clients: how to reach Kafka.
-        topics: the input topics.
+    """Check that the checkpoint belongs to these topics, and write down their ids; return them.
 
     Raises:
         OtherTopics: the checkpoint belongs to other topics.
         KafkaUnreachable: Kafka did not return the topics' ids.
     """
     now = ids(clients, topics)
-    then: Mapping[str, str] = {} if checkpoint.is_new else _known(checkpoint)
+    then: Mapping[str, str] = {}
+    if not checkpoint.is_new:  # a new one belongs to no topics
+        then = {topic: str(id_) for topic, id_ in checkpoint.read(FILE).items()}
     fault = _fault(checkpoint.folder, then, now)
     if fault is not None:
         raise fault
@@ -59,11 +51,8 @@ def check(
 class Kept:
     """The topics of a job that runs: ends the job when they are others than its checkpoint's.
 
-    Args:
-        folder: of the checkpoint.
-        clients: how to reach Kafka.
-        then: the result of `check`.
-        stop: set when the topics are others; `fault` says which.
+    `then` is the result of `check`. When the topics are others, `stop` is set, and `fault` says
+    which.
     """
 
     def __init__(
@@ -85,7 +74,7 @@ class Kept:
 
 
 def _fault(folder: str, then: Mapping[str, str], now: Mapping[str, str]) -> OtherTopics | None:
-    other = differing(then, now)
+    other = sorted(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
     if not other:
         return None
     return OtherTopics(
@@ -94,15 +83,6 @@ def _fault(folder: str, then: Mapping[str, str], now: Mapping[str, str]) -> Othe
         "groups are read back from Kafka. (If the same records are at the same offsets there, "
         f"as in a restored backup, remove {folder}/{FILE} instead)"
     )
-
-
-def _known(checkpoint: Checkpoint) -> dict[str, str]:
-    return {topic: str(id_) for topic, id_ in checkpoint.read(FILE).items()}
-
-
-def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Topics whose ids are known on both sides and differ."""
-    return sorted(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
 def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:

@@ -35,12 +35,7 @@ PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class GroupsCollector(Collector):
-    """Computes the gauges from a `GroupStats` at each scrape.
-
-    Args:
-        fold: the fold of the published records.
-        now_ms: estimated broker time, epoch milliseconds.
-    """
+    """Computes the gauges from a `GroupStats` at each scrape; `now_ms` is broker time, epoch."""
 
     def __init__(self, fold: GroupStats, now_ms: Callable[[], int]) -> None:
         self._fold = fold

@@ -18,7 +18,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +32,6 @@ NO_MEMBER = -1
 REST = ""
 """Label shared by all groups that have no label of their own."""
 _SETTLED = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
-
-
-class Generation(NamedTuple):
-    """A generation that this job has published, for the log."""
-
-    prefix: str
-    group: GroupId
-    generation: int
-    cause: str
-    moves: int
-    members: int
-    tasks: int
-    state: str
 
 
 @dataclass(slots=True)
@@ -99,10 +85,7 @@ class Seen:
 class GroupStats:
     """Takes in published snapshots. Any thread may read `rows` meanwhile.
 
-    Args:
-        metrics: gets the counters and histograms.
-        epochs: prefix → coordinator epoch of this job.
-        groups_max: most groups that have a label of their own.
+    `epochs` are this job's, by prefix; at most `groups_max` groups have a label of their own.
     """
 
     def __init__(self, metrics: Metrics, epochs: Mapping[str, int], groups_max: int) -> None:
@@ -124,17 +107,12 @@ class GroupStats:
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
-    ) -> Generation | None:
-        """Take in a group's newest snapshot; return its generation if this job has just placed it.
+    ) -> dict[str, object] | None:
+        """Take in a group's newest snapshot; if this job has just placed it, return what to log.
 
         A generation that waits for its target (a delay, an assignor that is tried again) is
-        returned when it has one, because its moves are not known before.
-
-        Args:
-            prefix: prefix of the topic.
-            record: the snapshot.
-            published_ms: the record's timestamp.
-            since_ms: broker time of the oldest event that the snapshot answers; None = none.
+        returned when it has one, because its moves are not known before. `published_ms` is the
+        record's timestamp, `since_ms` the broker time of the oldest event that it answers.
         """
         place = (prefix, record.group)
         if record.state is GroupState.DEAD and not record.members:
@@ -199,22 +177,22 @@ class GroupStats:
         self._metrics.generations.remove_by_labels(labels)
         self._metrics.moved.remove_by_labels(labels)
 
-    def _note_generation(self, prefix: str, record: GroupSnapshot) -> Generation:
+    def _note_generation(self, prefix: str, record: GroupSnapshot) -> dict[str, object]:
         cause = kind_of(record.cause)
         label = self._label((prefix, record.group))
         self._metrics.generations.labels(prefix, label, cause).inc()
         for role, number in Counter(move.role for move in record.moves).items():
             self._metrics.moved.labels(prefix, label, str(role), cause).inc(number)
-        return Generation(
-            prefix,
-            record.group,
-            record.generation,
-            record.cause,
-            len(record.moves),
-            len(record.members),
-            len(record.holder),
-            record.state.value,
-        )
+        return {
+            "prefix": prefix,
+            "group": str(record.group),
+            "generation": record.generation,
+            "cause": record.cause,
+            "moves": len(record.moves),
+            "members": len(record.members),
+            "tasks": len(record.holder),
+            "state": record.state.value,
+        }
 
     def _note_ownerless(
         self,

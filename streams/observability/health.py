@@ -5,12 +5,12 @@ or it is a standby that waits and can take over at once. A coordinator stays rea
 processes new rows, as long as it is well.
 
 *Well*: the query makes progress and no thread of the process has died, whether it is the
-coordinator, stands by or starts. Progress is a finished
-batch, or a look for rows that found none. A query without progress for `stall_s` is stuck, whether
-the batch hangs in Python, in the JVM or in the sink. A query that reports no rows while Kafka has
-rows for it makes no progress either. A restart helps in each of these cases. While Kafka does not
-answer, a restart would not help, so that time does not count. A process that is starting needs no
-progress to be well, because every step before the query runs has its own time limit.
+coordinator, stands by or starts. Progress is a finished batch, or a look for rows that found none.
+A query without progress for `stall_s` is stuck, whether the batch hangs in Python, in the JVM or in
+the sink. A query that reports no rows while Kafka has rows for it makes no progress either. A
+restart helps in each of these cases. While Kafka does not answer, a restart would not help, so that
+time does not count. A process that is starting needs no progress to be well, because every step
+before the query runs has its own time limit.
 
 Times are `now_s` of a monotonic clock. The caller passes them, so the rules need no clock.
 """
@@ -37,7 +37,7 @@ class Health:
         holds_claim: whether no other job has claimed to be the coordinator.
 
     Attributes:
-        is_standby: whether the process waits as a standby.
+        is_standby: whether the process waits as a standby, and is warm.
     """
 
     def __init__(self, stall_s: float, holds_claim: Callable[[], bool]) -> None:
@@ -56,14 +56,6 @@ class Health:
     def is_started(self) -> bool:
         """Whether the query that stays has been started."""
         return self._started_s is not None
-
-    def stands_by(self) -> None:
-        """Note that the process waits as a standby, and is warm."""
-        self.is_standby = True
-
-    def claims(self) -> None:
-        """Note that the process has claimed."""
-        self.is_standby = False
 
     def depends_on(self, part: str, alive: Callable[[], bool]) -> None:
         """Register a part without which the process is not well; `part` is its name in answers."""
@@ -92,12 +84,9 @@ class Health:
     def waiting(self, rows: int, read: int) -> None:
         """Note how many rows wait for the query, by Kafka's offsets.
 
-        If rows wait and `read` is the same as at the last look, the rows are *left*: a query that
-        finds no rows then has missed them.
-
-        Args:
-            rows: number of rows that wait.
-            read: sum of the offsets up to which the query reports to have read.
+        If rows wait and `read` (the sum of the offsets up to which the query reports to have read)
+        is the same as at the last look, the rows are *left*: a query that finds no rows then has
+        missed them.
         """
         with self._lock:
             self._is_left = rows > 0 and read == self._read
@@ -109,12 +98,7 @@ class Health:
             self._moved_s = now_s
 
     def ready(self, now_s: float | None = None) -> Answer:
-        """Whether this process answers members now.
-
-        Args:
-            now_s: the time; a process that is not well at that time is not ready either. None =
-                leave that out.
-        """
+        """Whether this process answers members; with a time, whether it is also well then."""
         if not self._holds_claim():
             return Answer(False, "superseded: another job has claimed to be the coordinator")
         if not self.is_standby and self._started_s is None:

@@ -41,14 +41,7 @@ class _Server(ThreadingHTTPServer):
 class Port(Loop):
     """Answers ``/metrics``, ``/healthz`` and ``/readyz`` between enter and exit.
 
-    Args:
-        metrics: the metrics to show.
-        health: answers the probes.
-        host: interface to listen on.
-        port: port to listen on; 0 = any free one.
-
-    Attributes:
-        number: the port in use.
+    With `port` 0 it listens on any free one; `number` is the port in use.
 
     Raises:
         OSError: the port is taken.

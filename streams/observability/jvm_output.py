@@ -110,41 +110,29 @@ def as_log(line: str) -> None:
 _TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Exception|^Caused by|^Traceback|^Error")
 
 
-class JvmOutput:
+class JvmOutput(threading.Thread):
     """The pipe, and the thread that reads it until every writer has closed it.
 
     Attributes:
         entrance: file descriptor for the JVM's standard output and error.
+        is_silent: no more lines are passed on.
     """
 
     def __init__(self, say: Callable[[str], object] = as_it_is) -> None:
-        """Start to read.
-
-        Args:
-            say: called with every line to pass on.
-        """
-        out, self.entrance = os.pipe()
+        """Start to read; `say` is called with every line to pass on."""
+        super().__init__(name="muster-chatter", daemon=True)
+        self._out, self.entrance = os.pipe()
         self._say = say
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._read, args=(out,), name="muster-chatter", daemon=True
-        )
-        self._thread.start()
+        self.is_silent = False
+        self.start()
 
     def shut(self) -> None:
         """Close this process's end of the pipe; the JVM has its own by now."""
         os.close(self.entrance)
 
-    def silence(self) -> None:
-        """Pass no more lines on: a stop cuts off the running batch."""
-        self._is_over.set()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait until all lines have been passed on."""
-        self._thread.join(timeout_s)
-
-    def _read(self, out: int) -> None:
-        with open(out, encoding="utf-8", errors="replace") as lines:  # `out` is a file descriptor
+    def run(self) -> None:
+        """Pass lines on."""
+        with open(self._out, encoding="utf-8", errors="replace") as lines:  # a file descriptor
             for line in news(lines):
-                if not self._is_over.is_set():
+                if not self.is_silent:
                     self._say(line)

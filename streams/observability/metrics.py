@@ -15,7 +15,7 @@ this process           its claim, its clock, whether it is ready and well (`heal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -36,11 +36,7 @@ _RECORD_BYTES = (64, 128, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576)
 
 
 class Metrics:
-    """Every metric of the coordinator's process.
-
-    Attributes:
-        registry: holds the values.
-    """
+    """Every metric of the coordinator's process; `registry` holds the values."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -124,17 +120,10 @@ class Metrics:
         for prefix, epoch in epochs.items():
             self._epoch.labels(prefix).set(epoch)
 
-    def probed(self, *, ready: Callable[[], bool], healthy: Callable[[], bool]) -> None:
-        """Set the functions that are called at each scrape for the answers of the two probes."""
-        self.ready.set_function(lambda: float(ready()))
-        self.healthy.set_function(lambda: float(healthy()))
-
     def progress(self, report: Mapping[str, Any], now_s: float) -> None:
-        """Take in one of Spark's reports of a micro-batch.
+        """Take in one of Spark's reports of a micro-batch at this Unix time.
 
-        Args:
-            report: as Spark writes it; a field that is missing counts as 0 or is left out.
-            now_s: Unix time.
+        A field that is missing counts as 0 or is left out.
         """
         phases: Mapping[str, float] = report.get("durationMs", {})
         self._batches.inc()

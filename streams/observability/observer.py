@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Self, TypeAlias
+from typing import Self
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -39,9 +39,10 @@ from muster.streams.background_thread import Loop
 from muster.streams.batch.group_batch import PARKED
 from muster.streams.batch.outbox import SINCE
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.observability.group_stats import Generation, GroupStats
+from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
+from muster.streams.observability.spark_reports import Ends
 
 _log = structlog.get_logger("muster.streams")
 
@@ -49,7 +50,8 @@ LOOK_S = 2.0
 """Seconds between two requests for the end offsets."""
 POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
-OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
+READ = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED)
+OUTPUTS = (*READ, TopicKind.CLOCK)
 REASONS = frozenset(map(str, DeadLetter))
 
 _PATIENCE = Retrying(
@@ -60,19 +62,12 @@ _PATIENCE = Retrying(
 )
 """Retries at the start, because a partition may have no leader for a moment."""
 
-Ends: TypeAlias = Mapping[tuple[str, int], int]
-"""(topic, partition) → offset."""
-
 
 class Observer(Loop):
     """Runs between enter and exit. It counts everything that is published after it was entered.
 
     Args:
-        clients: how to reach Kafka.
         partitions: topic → number of partitions, of every topic of muster's.
-        prefixes: topic prefixes served.
-        metrics: gets the figures.
-        fold: takes the snapshots.
         health: hears when Kafka does not answer, and how many rows wait.
         read: offsets up to which the query has read; None = not known yet.
         on_late: called with prefix, group and the older coordinator's mark, when an older
@@ -94,7 +89,7 @@ class Observer(Loop):
         metrics: Metrics,
         fold: GroupStats,
         health: Health,
-        read: Callable[[], Mapping[str, Mapping[int, int]] | None],
+        read: Callable[[], Ends | None],
         on_late: Callable[[str, GroupId, Mark], None],
         same_topics: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -122,7 +117,6 @@ class Observer(Loop):
         self._old: dict[tuple[str, int], int] = {}
         self._held: dict[tuple[str, GroupId], GroupSnapshot] = {}
         self._all: Ends | None = None
-        self._refusal: KafkaException | None = None
         self.rows_behind = 0
 
     def __enter__(self) -> Self:
@@ -145,7 +139,8 @@ class Observer(Loop):
         )
         consumer = Consumer(reader, logger=KAFKA)
         try:
-            consumer.assign([self._start(*place) for place in self._places if _is_read(place[0])])
+            read = [place for place in self._places if _kind(place[0]) in READ]
+            consumer.assign([self._start(*place) for place in read])
             look_s = time.monotonic()
             while not self._closing.is_set():
                 try:
@@ -231,7 +226,7 @@ class Observer(Loop):
         at_ms = message.timestamp()[1]
         news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
         if news is not None:
-            _tell(news)
+            _log.info("generation", **news)
 
     def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
         """Have a group published again, because an older coordinator wrote its newest record.
@@ -263,11 +258,11 @@ class Observer(Loop):
         A partition that does not answer has the end that it had. Only if none answers, Kafka counts
         as silent: a restart does not help then.
         """
-        try:
-            ends = {**self._ends, **self._asked()}
-        except KafkaException:
+        asked, refusal = self._asked()
+        if refusal is not None and not asked:
             self._health.silent(time.monotonic())
             return
+        ends = {**self._ends, **asked}
         self._check_topics(ends)
         for prefix in self._prefixes:
             for kind in OUTPUTS:
@@ -280,7 +275,7 @@ class Observer(Loop):
             waiting = (
                 max(end - read.get(place, 0), 0)
                 for place, end in ends.items()
-                if _is_input(place[0])
+                if _kind(place[0]) in INPUTS
             )
             self.rows_behind = sum(waiting)
             self._metrics.behind.set(self.rows_behind)
@@ -294,11 +289,11 @@ class Observer(Loop):
         A topic that was deleted and created again does so, and the query waits in vain until the
         old offset is reached. So does one whose new leader lacks records.
         """
-        read = self._flat_read() or {}
+        read = self._read() or {}
         short = {
             place
             for place, end in ends.items()
-            if _is_input(place[0]) and end < max(self._ends.get(place, 0), read.get(place, 0))
+            if _kind(place[0]) in INPUTS and end < max(self._ends.get(place, 0), read.get(place, 0))
         }
         if short - self._short:
             try:
@@ -309,38 +304,26 @@ class Observer(Loop):
                 return  # asked again at the next look
         self._short = short
 
-    def _flat_read(self) -> Ends | None:
-        read = self._read()
-        if read is None:
-            return None
-        return {(t, p): offset for t, offsets in read.items() for p, offset in offsets.items()}
-
     def _query_read(self) -> Ends | None:
         """How far the query has read, by its own reports.
 
         Without a report: the end offsets that were known when the query first counted as ready.
         None = it is not ready yet.
         """
-        offsets_read = self._flat_read()
+        offsets_read = self._read()
         if offsets_read is not None:
             return offsets_read
         if self._all is None and self._health.ready().fine:
             self._all = dict(self._ends)
         return self._all
 
-    def _asked(self) -> Ends:
-        """The end offsets of the partitions that answer.
-
-        Raises:
-            KafkaException: none answers.
-        """
+    def _asked(self) -> tuple[Ends, KafkaException | None]:
+        """The end offsets of the partitions that answer, and the failure of one that does not."""
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
-        ends, self._refusal = answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
-        if self._refusal is not None:
+        ends, refusal = answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        if refusal is not None:
             self._admin.replace()  # refused for an old epoch, it would be refused for minutes
-            if not ends:
-                raise self._refusal
-        return ends
+        return ends, refusal
 
     def _all_asked(self) -> Ends:
         """The end offsets of all partitions.
@@ -348,19 +331,14 @@ class Observer(Loop):
         Raises:
             KafkaException: one does not answer.
         """
-        ends = self._asked()
-        if self._refusal is not None:
-            raise self._refusal
+        ends, refusal = self._asked()
+        if refusal is not None:
+            raise refusal
         return ends
 
 
-def _is_input(topic: str) -> bool:
-    return topic.rpartition(".")[2] in INPUTS
-
-
-def _is_read(topic: str) -> bool:
-    kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
-    return any(topic.endswith(f".{kind}") for kind in kinds)
+def _kind(topic: str) -> str:
+    return topic.rpartition(".")[2]
 
 
 def _since_ms(message: Message) -> int | None:
@@ -377,7 +355,3 @@ def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:
         story=record.quarantine.story,
         release=f"muster groups release --group {record.group}",
     )
-
-
-def _tell(news: Generation) -> None:
-    _log.info("generation", **{**news._asdict(), "group": str(news.group)})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,6 +25,9 @@ from muster.streams.observability.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 
+Ends: TypeAlias = Mapping[tuple[str, int], int]
+"""(topic, partition) → offset."""
+
 KEPT = 8
 """Reports that Spark keeps: as many as may come between two looks if a batch takes 30 ms."""
 
@@ -32,14 +35,10 @@ KEPT = 8
 class Progress:
     """Passes Spark's reports on. A process has one, for all runs of the query.
 
-    Args:
-        metrics: gets the figures of the reports.
-        health: hears of batches that are done, and of looks that found no rows.
-
     Attributes:
         looked_s: when the JVM last answered a look, by the monotonic clock.
-        read: topic → partition → offset up to which the query has read; None before the first
-            report, and after one that could not be read.
+        read: the offsets up to which the query has read; None before the first report, and after
+            one that could not be read.
     """
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
@@ -48,7 +47,7 @@ class Progress:
         self._seen = -1
         self._idle = ""
         self.looked_s = time.monotonic()
-        self.read: Mapping[str, Mapping[int, int]] | None = None
+        self.read: Ends | None = None
 
     def look(self, query: StreamingQuery) -> None:
         """Take in the batches that are done since the last look, and whether the query is idle."""
@@ -89,9 +88,10 @@ def is_idle(status: Mapping[str, Any]) -> bool:
     return not busy and str(status["message"]).startswith("Waiting for")
 
 
-def _offsets(report: Mapping[str, Any], which: str) -> dict[str, dict[int, int]]:
+def _offsets(report: Mapping[str, Any], which: str) -> Ends:
     return {
-        topic: {int(partition): offset for partition, offset in offsets.items()}
+        (topic, int(partition)): offset
         for source in report.get("sources", ())
         for topic, offsets in (source.get(which) or {}).items()
+        for partition, offset in offsets.items()
     }

@@ -97,7 +97,7 @@ def test_connect_worker():
 
         members = (Worker,)
 
-    [member] = groups._connect(Answer).members
+    [member] = groups._READ[groups.Kind.CONNECT](Answer).members
 
     assert member.name == "w2:8083"
     assert member.connect.running == {"files": (-1, 0, 1)}

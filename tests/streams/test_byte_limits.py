@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.streams.operator import INPUT, LANE, Operator, config, join, of_kind
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -19,7 +20,7 @@ from muster.protocol.records import GroupSnapshot, Rejected
 from muster.protocol.tasks import TaskSet
 from muster.streams import processor
 from muster.streams.batch import byte_limits, letter_limits
-from muster.streams.source import HEADER, pack
+from muster.streams.source import HEADER
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.streams.consumed import Consumed
 from support.streams.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
+from support.streams.packed_rows import pack
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
@@ -20,7 +21,7 @@ from muster.streams.canary import GROUP, Canary
 from muster.streams.clock import Clock
 from muster.streams.job_settings import job_config
 from muster.streams.processor import GroupProcessor
-from muster.streams.source import lane_of, pack
+from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

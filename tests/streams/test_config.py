@@ -86,8 +86,7 @@ def test_every_setting_has_a_field() -> None:
 def test_session_of_a_posix_checkpoint() -> None:
     """A local checkpoint sets all latency settings; the file system's jar is on the class path."""
     settings = session_settings(job_config(checkpoint="/c", master="local[3]"), JARS)
-    for setting in (*ALWAYS, *POSIX):
-        assert settings[setting.key] == setting.value
+    assert settings | ALWAYS | POSIX == settings
     assert settings["spark.jars"] == "/j/spark-sql-kafka.jar"
     assert settings["spark.driver.extraClassPath"] == str(JARS[1])
     assert settings["spark.sql.shuffle.partitions"] == "1"
@@ -97,7 +96,7 @@ def test_session_of_a_posix_checkpoint() -> None:
 def test_session_of_an_object_store() -> None:
     """For an object store no file settings are set, and without --master no master is set."""
     settings = session_settings(job_config(checkpoint="s3a://b/c", master=None), JARS)
-    assert not settings.keys() & {*(s.key for s in POSIX), "spark.driver.extraClassPath"}
+    assert not settings.keys() & {*POSIX, "spark.driver.extraClassPath"}
     assert "spark.master" not in settings
 
 

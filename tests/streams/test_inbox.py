@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -14,7 +15,7 @@ from muster.protocol.events import Drain, Event, GroupDeleted, Heartbeat, Leave,
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
 from muster.streams.batch.inbox import open_lane, unpack
-from muster.streams.source import TOPIC_AT, input_topics, lane_of, pack, split_lane
+from muster.streams.source import TOPIC_AT, input_topics, lane_of, split_lane
 
 TOPICS = input_topics(["muster", "other"])
 G, M = GroupId("g"), MemberId("m")

@@ -84,7 +84,7 @@ def test_an_idle_worker_that_ends_is_no_news() -> None:
 
 
 def test_what_is_written_into_the_pipe() -> None:
-    """Lines from the pipe are passed on, invalid bytes replaced, until `silence` is called."""
+    """Lines from the pipe are passed on, invalid bytes replaced, until it is silent."""
     heard: list[str] = []
     output = JvmOutput(heard.append)
     os.write(output.entrance, GREETINGS.encode() + b"\xff odd\n")
@@ -92,7 +92,7 @@ def test_what_is_written_into_the_pipe() -> None:
     output.join(30)
     assert heard == ["\ufffd odd\n"]
     ending = JvmOutput(heard.append)
-    ending.silence()
+    ending.is_silent = True
     os.write(ending.entrance, NEWS.encode())
     ending.shut()
     ending.join(30)

@@ -202,7 +202,13 @@ def part(**now: bool) -> Any:
         (lambda signs, vigil, seen: setattr(signs, "alive", False), False),
         (lambda signs, vigil, seen: setattr(vigil, "alive", False), False),
         (lambda signs, vigil, seen: vars(signs).update(alive=False, is_over=True), True),
-        (lambda signs, vigil, seen: (seen.health.claims(), setattr(vigil, "alive", False)), True),
+        (
+            lambda signs, vigil, seen: (
+                setattr(seen.health, "is_standby", False),
+                setattr(vigil, "alive", False),
+            ),
+            True,
+        ),
     ],
 )
 def test_a_standby_is_well_only_with_its_threads(
@@ -212,7 +218,7 @@ def test_a_standby_is_well_only_with_its_threads(
     with ExitStack() as stack:
         seen, signs, vigil = Seen(JobConfig(checkpoint="/c"), stack), part(), part()
         seen.begins(signs, vigil)
-        seen.health.stands_by()
+        seen.health.is_standby = True
         assert (seen.health.well(1).why, seen.health.ready(1).why) == ("standby", "standby")
         change(signs, vigil, seen)
         assert seen.health.well(1).fine == seen.is_well == well

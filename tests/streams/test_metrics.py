@@ -90,7 +90,7 @@ def test_a_report_becomes_values() -> None:
     assert value(registry, "muster_batch_phase_seconds", phase="addBatch") == 0.06
     assert value(registry, "muster_batch_seconds_sum") == pytest.approx(0.18)
     assert value(registry, "muster_state_rows") == 4
-    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
+    assert progress.read == {("muster.membership", 0): 5, ("muster.membership", 1): 9}
 
 
 @pytest.mark.parametrize("details", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
@@ -108,7 +108,7 @@ def test_a_batch_that_is_replayed_does_not_know_the_end() -> None:
     probe.running(10)
     query.report(REPORT | {"sources": [{"endOffset": ENDS, "latestOffset": None}]})
     progress.look(query)
-    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
+    assert progress.read == {("muster.membership", 0): 5, ("muster.membership", 1): 9}
     assert probe.ready().why.startswith("catching up")
 
 
@@ -156,7 +156,7 @@ def test_an_idle_report_that_is_the_newest_is_no_progress() -> None:
     query.report_idle(IDLE_REPORT | {"timestamp": 20})
     progress.look(query)
     assert probe.ready().fine
-    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
+    assert progress.read == {("muster.membership", 0): 5, ("muster.membership", 1): 9}
     probe.running(0)
     progress.look(query)
     assert probe.ready().why.startswith("catching up")
@@ -284,7 +284,8 @@ def test_the_port_shows_what_health_says() -> None:
     """Both probes give their reason, /metrics shows the metrics, and other paths are 404."""
     metrics, probe = Metrics(), health(stall_s=60)
     metrics.claimed({"muster": 5})
-    metrics.probed(ready=lambda: probe.ready().fine, healthy=lambda: probe.well(0).fine)
+    metrics.ready.set_function(lambda: probe.ready().fine)
+    metrics.healthy.set_function(lambda: probe.well(0).fine)
     with Port(metrics, probe, "127.0.0.1", 0) as port:
         assert get(port, "/healthz") == (200, "starting\n")
         assert get(port, "/readyz") == (503, "starting\n")

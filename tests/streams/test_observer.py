@@ -21,7 +21,8 @@ from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.observer import Ends, Observer
+from muster.streams.observability.observer import Observer
+from muster.streams.observability.spark_reports import Ends
 
 
 class Hesitant(Observer):
@@ -29,11 +30,11 @@ class Hesitant(Observer):
 
     asked = 0
 
-    def _asked(self) -> Ends:
+    def _asked(self) -> tuple[Ends, KafkaException | None]:
         self.asked += 1
         if self.asked < 3:
-            raise KafkaException(KafkaError(KafkaError._NOENT))
-        return {("muster.groups", 0): 7}
+            return {}, KafkaException(KafkaError(KafkaError._NOENT))
+        return {("muster.groups", 0): 7}, None
 
     def _run(self) -> None:
         self._closing.wait()
@@ -97,7 +98,7 @@ class Stuck:
             metrics=self.metrics,
             fold=GroupStats(self.metrics, {"muster": 1}, 10),
             health=self.health,
-            read=lambda: {"muster.membership": {0: 10, 1: 20}},
+            read=lambda: {("muster.membership", 0): 10, ("muster.membership", 1): 20},
             on_late=lambda *_: None,
             same_topics=self._same_topics,
         )

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
+from support.streams.packed_rows import pack
 
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError
@@ -23,7 +24,7 @@ from muster.streams import processor
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.job_settings import job_config
 from muster.streams.processor import GroupProcessor
-from muster.streams.source import input_topics, lane_of, pack
+from muster.streams.source import input_topics, lane_of
 
 INPUT = input_topics(["muster"])
 PARTITIONS = {topic.name(): 2 for topic in TOPICS}

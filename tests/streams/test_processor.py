@@ -14,6 +14,7 @@ from support.streams.operator import (
     join,
     of_kind,
 )
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.events import Event, Heartbeat, Leave, Tick
@@ -24,7 +25,6 @@ from muster.protocol.records import (
 )
 from muster.streams import processor
 from muster.streams.batch.outbox import SINCE
-from muster.streams.source import pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

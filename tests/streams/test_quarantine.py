@@ -16,6 +16,7 @@ from support.streams.operator import (
     nothing_in_memory,
     of_kind,
 )
+from support.streams.packed_rows import pack
 from support.suite.ends import abort
 
 from muster.protocol import codec
@@ -34,7 +35,7 @@ from muster.protocol.records import (
 from muster.state.machine import advance
 from muster.streams.batch import group_batch
 from muster.streams.batch.stored_values import Stored
-from muster.streams.source import lane_of, pack
+from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 __all__ = ["nothing_in_memory"]

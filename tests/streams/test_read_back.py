@@ -22,7 +22,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone
 from muster.protocol.split_records import parts
 from muster.streams import recovery
-from muster.streams.checkpoint import unverified
+from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.recovery import Recovered, first_wanted, without_others
 from muster.streams.signs_of_life import Signs
@@ -132,7 +132,7 @@ def test_offsets_of_another_cluster_do_not_count() -> None:
     """An offset beyond its partition's end is from another cluster and is dropped."""
     through = (("muster.config", 0, 4), ("muster.membership", 0, 99), ("muster.membership", 1, 100))
     snapshot = replace(orders(), through=through)
-    ends = {"muster.config": {0: (0, 5)}, "muster.membership": {0: (20, 100), 1: (20, 100)}}
+    ends = {place[:2]: (0, end) for place, end in zip(through, (5, 100, 100), strict=True)}
     assert without_others(snapshot, ends).through == through[:2]
     assert without_others(replace(snapshot, through=through[:2]), ends).through == through[:2]
     assert without_others(snapshot, {}).through == ()
@@ -155,9 +155,9 @@ def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:
     """
     files: Files = {}
     new, kept = (MemoryCheckpoint(files, is_new=is_new) for is_new in (True, False))
-    first = unverified.until_ms(new, {"a": 0, "b": 3}, 1_000)
+    first = unverified_until_ms(new, {"a": 0, "b": 3}, 1_000)
     assert first == {"b": 61_000}
-    assert unverified.until_ms(kept, {"a": 1, "b": 4}, 90_000) == first
-    assert unverified.until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
+    assert unverified_until_ms(kept, {"a": 1, "b": 4}, 90_000) == first
+    assert unverified_until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
     of_older_version = MemoryCheckpoint({}, is_new=False)
-    assert unverified.until_ms(of_older_version, {"a": 9}, 90_000) == {}
+    assert unverified_until_ms(of_older_version, {"a": 9}, 90_000) == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from support.streams.packed_rows import pack
+
 from muster.protocol import codec
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
@@ -42,7 +44,7 @@ from muster.streams.batch.inbox import Inbox, open_lane
 from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
 from muster.streams.batch.signatures import LETTERS_MAX
 from muster.streams.batch.stored_values import Stored
-from muster.streams.source import HEADER, input_topics, lane_of, pack
+from muster.streams.source import HEADER, input_topics, lane_of
 
 TOPICS = input_topics(["muster"])
 G, M, N = GroupId("g"), MemberId("m"), MemberId("n")

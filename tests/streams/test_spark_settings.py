@@ -26,7 +26,7 @@ CLASSES = re.compile(r"(?i)conf|package|job|client|hadooputil|rocksdb")
 
 def test_every_setting_is_one_of_this_spark() -> None:
     """Each name is a constant in Spark's classes; a misspelt name is not."""
-    ours = {s.key for s in (*spark_session.ALWAYS, *spark_session.POSIX, *spark_session.LOCAL)}
+    ours = {*spark_session.ALWAYS, *spark_session.POSIX, *spark_session.LOCAL}
     recommended = {key.rstrip(".") for page in PAGES for key in SETTING.findall(page.read_text())}
     assert {"spark.yarn.maxAppAttempts", "spark.kubernetes.namespace"} <= recommended
     wrong = "spark.sql.shuffle.partition"

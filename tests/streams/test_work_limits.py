@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.protocol.bombs import configured
 from support.streams.operator import INPUT, LANE, G, Operator, config, of_kind
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.covers import Cover, Heard
@@ -38,7 +39,7 @@ from muster.streams.batch.stored_values import (
     Stored,
 )
 from muster.streams.batch.work_limits import Budget, Credit, Limits
-from muster.streams.source import lane_of, pack
+from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

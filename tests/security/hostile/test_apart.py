@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from support.kafka.brokers import Topics
 from support.protocol.bombs import HOSTILE, ticks_of_thousands
 from support.streams.operator import INPUT, G, Operator, config, of_kind
+from support.streams.packed_rows import pack
 from support.suite.examples import examples
 from support.suite.waiting import until
 
@@ -34,7 +35,7 @@ from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock
 from muster.streams.heartbeat_covers import STRANGE_MS, Heartbeats, Row, Sleeper
 from muster.streams.heartbeat_reader import Listener
-from muster.streams.source import lane_of, pack
+from muster.streams.source import lane_of
 from muster.streams.tick_schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")

@@ -23,6 +23,7 @@ from support.protocol.bombs import (
     of_one_task,
 )
 from support.streams.operator import INPUT, Operator, of_kind
+from support.streams.packed_rows import pack
 from support.suite.examples import examples
 
 from muster.protocol import codec
@@ -48,7 +49,7 @@ from muster.state import invariants
 from muster.streams import processor
 from muster.streams.batch.inbox import open_lane
 from muster.streams.batch.signatures import LETTERS_MAX
-from muster.streams.source import lane_of, pack
+from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import Row
 from support.protocol.bombs import configured, kind_of
 from support.streams.operator import INPUT, LANE, G, Operator, of_kind, record_of
+from support.streams.packed_rows import pack
 from support.suite.examples import examples
 
 from muster.protocol import codec, events
@@ -41,7 +42,6 @@ from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import topic_name
 from muster.streams import processor
 from muster.streams.batch import letter_limits
-from muster.streams.source import pack
 
 DRAWN = examples(60)
 """Stories that Hypothesis draws."""

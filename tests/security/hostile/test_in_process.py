@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from support.protocol.bombs import BOMBS, Bomb
 from support.streams.operator import INPUT, Operator, config, join, of_kind
+from support.streams.packed_rows import pack, pack_refused
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -19,7 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.state.draft import TURNED_AWAY_MAX
 from muster.streams.batch import inbox, letter_limits, work_limits
 from muster.streams.batch.inbox import read_refused
-from muster.streams.source import REFUSED, lane_of, pack, pack_refused
+from muster.streams.source import REFUSED, lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 

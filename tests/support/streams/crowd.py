@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql.types import Row
 from support.streams.operator import INPUT, LANE, G, Operator
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -22,7 +23,6 @@ from muster.protocol.records import Dictionary, MemberAssignment, MemberGone, Re
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import processor
-from muster.streams.source import pack
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.state.story import GROUP, beat, config, join, leave, report, tick
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.covers import Cover, Heard
@@ -26,7 +27,7 @@ from muster.streams.batch import group_batch
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.batch.inbox import open_lane
 from muster.streams.batch.stored_values import Stored
-from muster.streams.source import input_topics, lane_of, pack
+from muster.streams.source import input_topics, lane_of
 
 INPUT = input_topics(["muster"])
 NOTHING = Stored()

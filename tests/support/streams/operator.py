@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
 from support.state.story import AT_ONCE
+from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin
@@ -23,7 +24,7 @@ from muster.streams.batch import letter_limits
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.batch.outbox import TOPIC_OF
 from muster.streams.processor import GroupProcessor
-from muster.streams.source import input_topics, lane_of, pack
+from muster.streams.source import input_topics, lane_of
 
 PREFIXES = ["muster", "other"]
 INPUT = input_topics(PREFIXES)
