@@ -124,11 +124,7 @@ class Holding:
     def digest(self) -> int:
         """The digest a heartbeat carries."""
         total = 0
-        for role, tasks in (
-            (Role.ACTIVE, self.active),
-            (Role.STANDBY, self.standby),
-            (Role.LEARNER, self.learner),
-        ):
+        for role, tasks in zip(Role, (self.active, self.standby, self.learner), strict=True):
             for part, number in (
                 (tasks - self.releasing, role),
                 (tasks & self.releasing, role + RELEASING),

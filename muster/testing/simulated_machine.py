@@ -25,15 +25,16 @@ from muster.testing.threads import (
     VirtualThread,
     current_owner,
 )
+from muster.worker.machine import Machine
 
 EPOCH_S: Final = 1_767_225_600.0
 """`time.time` at the beginning of an environment: 2026-01-01 UTC."""
 
 
-class VirtualMachine(Owner):
+class VirtualMachine(Owner, Machine):
     """Where one simulated process runs."""
 
-    look_up_s: float | None = None
+    look_up_s = None
 
     def __init__(self, name: str, kafka: SimulatedKafka, threads: Threads, seed: str) -> None:
         super().__init__(name)

@@ -121,8 +121,4 @@ def tasks_by_role(record: MemberAssignment | None) -> dict[Role, TaskSet]:
     """The task sets of an assignment; all empty without one."""
     if record is None:
         return dict.fromkeys(Role, EMPTY)
-    return {
-        Role.ACTIVE: record.active,
-        Role.STANDBY: record.standby,
-        Role.LEARNER: record.learner,
-    }
+    return dict(zip(Role, (record.active, record.standby, record.learner), strict=True))
