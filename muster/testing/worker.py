@@ -17,7 +17,7 @@ from muster.testing.simulated_machine import VirtualLoop, VirtualMachine
 from muster.testing.threads import EnvironmentClosed
 from muster.worker.assignment import Assignment
 from muster.worker.changelog import Changelog
-from muster.worker.messages import Input, LeaveAsked
+from muster.worker.messages import LeaveAsked
 from muster.worker.session import Session
 from muster.worker.session_states import State
 from muster.worker.worker import Worker
@@ -133,13 +133,9 @@ class SimulatedWorker(Worker):
     # ------------------------------------------------------------------------ its surroundings
 
     def _new_link(
-        self,
-        clients: ClientSettings,
-        prefix: str,
-        post: Callable[[Input], None],
-        keys: KeyFile | None,
+        self, clients: ClientSettings, prefix: str, keys: KeyFile | None
     ) -> SimulatedLink:
-        self.link = SimulatedLink(self._kafka, self.member_id, self.machine, post)
+        self.link = SimulatedLink(self._kafka, self.member_id, self.machine, self._inbox.put)
         return self.link
 
     def _new_lags(

@@ -26,6 +26,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_exponential
+from tenacity.wait import wait_base
 
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
@@ -33,7 +34,6 @@ from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import AllStopped, Input, Released
-from muster.worker.retry_pauses import pause_s_of
 
 log = logging.getLogger("muster.worker")
 
@@ -128,9 +128,7 @@ class Caller:
         self._lock = threading.Lock()
         self._era = 0
         self._running: _Call | None = None
-        self._released_early = (
-            EMPTY  # tasks of the running call that were released before it returned
-        )
+        self._released_early = EMPTY  # tasks of the running call, released before it returned
         self._since_s = 0.0  # when the running call began
         self._hung_s = HUNG_S  # how long it may run before it is logged
         self._started: _Lost = {}
@@ -170,16 +168,13 @@ class Caller:
             if call is None or runs_s < self._hung_s:
                 return None
             self._hung_s *= 2
-            running_tasks = (
-                ", ".join(map(str, call.tasks - self._released_early)) or "tasks that were released"
-            )
+            running_tasks = ", ".join(map(str, call.tasks - self._released_early))
         if call.start:
             verb, effect = "start", "callbacks behind it wait"
         else:
             verb, effect = "stop", "the group waits for it, and fences a member that is too slow"
-        return (
-            f"the callback that is to {verb} {running_tasks} has run for {runs_s:.0f} s; {effect}"
-        )
+        tasks = running_tasks or "tasks that were released"
+        return f"the callback that is to {verb} {tasks} has run for {runs_s:.0f} s; {effect}"
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Queue the start of tasks."""
@@ -409,3 +404,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _name(callback: Callback) -> str:
     return getattr(callback, "__qualname__", repr(callback))
+
+
+def pause_s_of(rule: wait_base, attempt: int) -> float:
+    """The pause that a rule of tenacity gives after this many failed attempts, in seconds."""
+    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
+    state.attempt_number = attempt
+    return float(rule(state))
