@@ -73,9 +73,7 @@ class Encoded(NamedTuple):
     headers: Headers
 
 
-_EventFrom: TypeAlias = Callable[[GroupId, Row, Origin], Event]
-
-EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
+EVENTS: dict[tuple[TopicKind, str], Callable[..., Event]] = {
     (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
     (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
     (TopicKind.MEMBERSHIP, "Heartbeat"): event_rows.heartbeat_from,
@@ -88,12 +86,8 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
 }
 """(topic, schema) → the function that reads the event."""
 
-_HOLDING: dict[tuple[TopicKind, str], Callable[[GroupId, Row, Origin, int], Event]] = {
-    (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
-    (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
-    (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
-}
-"""The events of `EVENTS` that name tasks; their readers take a limit."""
+_NAMING_TASKS = ("Join", "Report", "LagReport")
+"""The events that name tasks; their readers take a limit."""
 
 RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
@@ -141,16 +135,14 @@ def decode(
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so other events are never packed.
     name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
-    if (kind, name) in _HOLDING:
-        return _HOLDING[kind, name](group, row, origin, tasks_max)
-    if (kind, name) == (TopicKind.MEMBERSHIP, "Tick"):
-        return event_rows.tick_from(group, row, origin, heard_max)
     build = EVENTS.get((kind, name))
     if is_found and name != "TopicsFound":
         raise DecodeError(f"a {name} under the key of what was found"[:200])
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
-    return build(group, row, origin)
+    if name in _NAMING_TASKS:
+        return build(group, row, origin, tasks_max)
+    return build(group, row, origin, heard_max) if name == "Tick" else build(group, row, origin)
 
 
 def decode_record(

@@ -83,6 +83,11 @@ class Connector:
 Unit: TypeAlias = Subtopology | Connector
 
 
+def label_of(name: str, connector: bool) -> str:
+    """A unit's label: the printed id of its tasks, without their number."""
+    return name + ("-" if connector else "_")
+
+
 def unit_order(name: str) -> tuple[int, int, str, str]:
     """Sort key of unit names: first numbers by value (Kafka's TaskId order), then text."""
     if name.isascii() and name.isdigit():
