@@ -9,8 +9,7 @@ from random import Random
 from muster.protocol.events import LagReport, Leave
 from muster.protocol.tasks import TaskSet
 from muster.simulation.kafka import SimulatedKafka
-from muster.simulation.log import MemberRecord
-from muster.simulation.process import delay
+from muster.simulation.log import MemberRecord, delay
 from muster.testing.simulated_machine import VirtualMachine
 from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.messages import Acknowledged, Begin, CaughtUp, Failed, Input, Read, Send
