@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from muster.simulation.kafka import SimulatedKafka
 from muster.testing.threads import (
@@ -67,7 +67,7 @@ class VirtualMachine(Owner, Machine):
         """A number from the environment's seed."""
         return self._rng.uniform(low, high)
 
-    def queue(self) -> VirtualQueue[Any]:
+    def queue(self) -> VirtualQueue:
         """A queue on simulated time."""
         return VirtualQueue(self._threads)
 

@@ -32,7 +32,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
-from muster.worker.machine import THIS_MACHINE, Machine, Waiting
+from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import AllStopped, Input, Released
 
 log = logging.getLogger("muster.worker")
@@ -123,7 +123,7 @@ class Caller:
         self._lease_runs = lease_runs
         self._machine = machine
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue: Waiting[_Call | None] = machine.queue()
+        self._queue: queue.SimpleQueue[_Call | None] = machine.queue()
         self._again: list[_Call] = []  # failed calls to repeat; used by the thread only
         self._lock = threading.Lock()
         self._era = 0

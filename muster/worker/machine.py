@@ -5,51 +5,16 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import secrets
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final
 
 from muster.boottime import boottime_ms
-
-_Item = TypeVar("_Item")
-
-
-class Waiting(Protocol[_Item]):
-    """A queue; see `queue.SimpleQueue`."""
-
-    def put(self, item: _Item) -> None:
-        """Add an item; never waits."""
-
-    def get(self, *, timeout: float | None = None) -> _Item:
-        """Take the oldest item; wait for one.
-
-        Raises:
-            queue.Empty: none came within `timeout` seconds.
-        """
-
-    def empty(self) -> bool:
-        """Whether it has no item now."""
-
-
-class Flag(Protocol):
-    """Something that is set, and cleared; see `threading.Event`."""
-
-    def set(self) -> None:
-        """Set it; those who wait for it go on."""
-
-    def clear(self) -> None:
-        """Clear it."""
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; False when `timeout` seconds passed first."""
 
 
 class Machine:
@@ -83,11 +48,11 @@ class Machine:
         """A random number, evenly distributed."""
         return random.uniform(low, high)  # noqa: S311 — no secret
 
-    def queue(self) -> Waiting[Any]:
+    def queue(self) -> SimpleQueue[Any]:
         """A new queue."""
-        return queue.SimpleQueue()
+        return SimpleQueue()
 
-    def flag(self) -> Flag:
+    def flag(self) -> threading.Event:
         """A new flag, not set."""
         return threading.Event()
 

@@ -28,7 +28,7 @@ from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.kafka_link import Connection, Link
-from muster.worker.machine import THIS_MACHINE, Machine, Waiting
+from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
     Acknowledged,
     Action,
@@ -166,7 +166,9 @@ class Worker:
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._session = Session(join, self._machine.seed())
-        self._inbox: Waiting[Input | None] = self._machine.queue()  # None: abandon the session
+        self._inbox: queue.SimpleQueue[Input | None] = (
+            self._machine.queue()
+        )  # None: abandon the session
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )
