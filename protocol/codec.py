@@ -110,17 +110,11 @@ def decode(
     tasks_max: int = SET_TASKS_MAX,
     heard_max: int = HEARD_MAX,
 ) -> Event:
-    """Read an event.
+    """Read an event of the topics membership, config and lag; a value of None is a tombstone.
 
-    Args:
-        kind: membership, config or lag.
-        key: as in Kafka.
-        value: as in Kafka; None is a tombstone.
-        origin: where they were read.
-        schemas: the schemas that the reader knows.
-        tasks_max: limit of the tasks that a join or report names in each role, and of the units
-            that a lag report names, because a few bytes can name millions.
-        heard_max: limit of the members whose heartbeats a tick carries, for the same reason.
+    A few bytes can name millions of tasks. So `tasks_max` limits the tasks that a join or report
+    names in each role, and the units of a lag report; `heard_max` limits the members whose
+    heartbeats a tick carries.
 
     Raises:
         DecodeError: the bytes are not a valid event of this topic.
@@ -153,14 +147,9 @@ def decode_record(
     dictionaries: Dictionaries = _NO_DICTIONARIES,
     schemas: Schemas = KNOWN,
 ) -> Record:
-    """Read a record of the coordinator. The parts of a split one must be joined first (`Joiner`).
+    """Read a record of the coordinator, to which an assignment may need the group's dictionaries.
 
-    Args:
-        kind: assignments, groups, rejected, clock or coordinator.
-        key: as in Kafka.
-        value: as in Kafka; None is a tombstone.
-        dictionaries: those that an assignment may refer to.
-        schemas: the schemas that the reader knows.
+    A value of None is a tombstone. The parts of a split record must be joined first (`Joiner`).
 
     Raises:
         UnknownDictionary: an assignment refers to a dictionary that was not given.

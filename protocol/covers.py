@@ -92,10 +92,8 @@ def _packed(heard: Sequence[Heard]) -> bytes:
 def cover_from(row: Row, heard_max: int = HEARD_MAX) -> Cover | None:
     """Read what `cover_row` wrote; None if there is no cover.
 
-    Args:
-        row: of a tick.
-        heard_max: members that the cover may name; more are refused before they are read, because
-            a few hundred bytes can name thousands.
+    More than `heard_max` members are refused before they are read, because a few hundred bytes can
+    name thousands.
 
     Raises:
         DecodeError: the bytes are not a cover, or it names too many members.

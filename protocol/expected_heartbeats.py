@@ -59,12 +59,7 @@ class Beat(NamedTuple):
 
 
 def checksum(members: Sequence[str], digests: NDArray[np.uint64]) -> int:
-    """A 64-bit sum over the members, in any order.
-
-    Args:
-        members: member ids.
-        digests: uint64[N], digest of each.
-    """
+    """A 64-bit sum over members' ids and digests (uint64[N]), in any order."""
     if not members:
         return 0
     names = fnv1a64_of([member.encode() for member in members])

@@ -148,11 +148,7 @@ class Schemas:
         return bool(self._by_id)
 
     def read(self, value: bytes, inflated_max: int = VALUE_BYTES_MAX) -> tuple[str, Row]:
-        """Read a framed value; a `Packed` one is inflated first.
-
-        Args:
-            value: the bytes.
-            inflated_max: a `Packed` may inflate to at most this many bytes.
+        """Read a framed value; a `Packed` one is inflated first, to at most `inflated_max` bytes.
 
         Returns:
             Record name, and the row in the shape of our schema of that name.

@@ -103,11 +103,7 @@ def recording(
 ) -> Recording:
     """Collect a group's records, without those of other groups and undecodable ones (dead letters).
 
-    Args:
-        items: records with topic, partition, offset and timestamp, in order within a partition.
-        group: the group's id.
-        prefix: of muster's topics.
-        keyring: verifies signatures; None = signatures are not checked.
+    They come in order within a partition. Without a keyring signatures are not checked.
     """
     collected = Recording(group)
     guard = ReplayGuard()

@@ -80,14 +80,9 @@ class Timeline:
         placement: Placement,
         behind_ms: int,
     ) -> None:
-        """Add a generation.
+        """Add a generation, with the input and the output of the assignor.
 
-        Args:
-            at_ms: when it was placed.
-            record: its record.
-            view: input of the assignor.
-            placement: output of the assignor.
-            behind_ms: how far the group's clock was behind `at_ms`.
+        `behind_ms` is how far the group's clock was behind `at_ms`, when it was placed.
         """
         self._close()
         followup_ms = placement.followup_ms

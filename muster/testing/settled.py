@@ -17,13 +17,9 @@ from muster.worker.session_states import State
 def unsettled(
     jobs: Jobs, workers: Iterable[SimulatedWorker], now: float, *, in_words: bool
 ) -> str | None:
-    """Describe what the group or a worker still does; None = the group has settled.
+    """Describe what the group or a worker (its newest process) still does; None = it has settled.
 
-    Args:
-        jobs: the coordinators.
-        workers: the newest process of each worker.
-        now: true time in ms.
-        in_words: whether a person reads the description; a short one is quicker.
+    With `in_words` a person reads the description; a short one is quicker. `now` is true time, ms.
     """
     if jobs.newest is None:
         return "no coordinator runs"

@@ -7,6 +7,8 @@ partitions since, the dictionary may be in any of them.
 
 The names of the configured groups are for the warning of a worker whose own group has no tasks:
 often that group's name is misspelt, and the list of the others shows it.
+
+A `config` is of a consumer, and a `topic` is `muster.groups` with its prefix.
 """
 
 from __future__ import annotations
@@ -40,14 +42,7 @@ again. Names of groups: longest time of reading; the groups read by then are ret
 
 
 def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) -> Dictionaries:
-    """The dictionaries of a group that the topic still has, by version.
-
-    Args:
-        config: of a consumer.
-        topic: `muster.groups`, with its prefix.
-        group: the group.
-        version: the one needed; the search ends with the partition that has it.
-    """
+    """The dictionaries of a group that the topic has, to the partition with the version needed."""
     own_key = key_of(group, part=DICTIONARY_PART)
     dictionaries: dict[int, tuple[UnitRef, ...]] = {}
     try:
@@ -73,12 +68,7 @@ def dictionaries_in(rows: Iterable[Row], group: str) -> Dictionaries:
 
 
 def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None:
-    """Names of the groups that have tasks, ascending; None = Kafka did not answer.
-
-    Args:
-        config: of a consumer.
-        topic: `muster.groups`, with its prefix.
-    """
+    """Names of the groups that have tasks, ascending; None = Kafka did not answer."""
     try:
         with _reader(config, topic) as (consumer, metadata):
             if metadata.error is not None:

@@ -19,11 +19,7 @@ COPIES: Final = (Role.STANDBY, Role.LEARNER)
 
 
 class Holdings:
-    """The tasks of one session.
-
-    Args:
-        active: tasks that the member runs already.
-    """
+    """The tasks of one session, which may run some actives already."""
 
     def __init__(self, active: TaskSet = EMPTY) -> None:
         self._held: dict[Role, TaskSet] = {**dict.fromkeys(Role, EMPTY), Role.ACTIVE: active}

@@ -106,15 +106,7 @@ class Link:
         post: Post,
         keys: KeyFile | None = None,
     ) -> None:
-        """Prepare; nothing is connected yet.
-
-        Args:
-            clients: how to reach the cluster.
-            prefix: of muster's topics.
-            group: the group to join.
-            member: the member whose records are read.
-            post: takes inputs of the session, from any thread.
-            keys: sign the events; None = they are not signed.
+        """Prepare; nothing is connected yet. `post` is called from any thread.
 
         Raises:
             ConfigError: client settings that librdkafka does not have, or refuses.

@@ -166,7 +166,8 @@ class Worker:
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._session = Session(join, self._machine.seed())
-        self._inbox: queue.SimpleQueue[Input | None] = self._machine.queue()  # None = abandon it
+        # None in it: abandon the session.
+        self._inbox: queue.SimpleQueue[Input | None] = self._machine.queue()
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )

@@ -19,9 +19,7 @@ _LogAdapter: TypeAlias = logging.LoggerAdapter[logging.Logger]
 class WorkerLog:
     """The log of one worker.
 
-    Args:
-        group, member: of the worker.
-        configured_groups: looks up which groups have tasks; returns None if Kafka did not answer.
+    `configured_groups` looks up which groups have tasks; it returns None if Kafka did not answer.
 
     Attributes:
         log: takes lines; their fields name the group, the member and the newest generation.
