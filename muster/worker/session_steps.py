@@ -39,7 +39,7 @@ from muster.worker.messages import (
     Take,
     Wanted,
 )
-from muster.worker.session_states import FAULTS, IN_USE, UNANSWERED, Duty, State
+from muster.worker.session_states import FAULTS, IN_USE, NO_ANSWER, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""
@@ -115,7 +115,7 @@ class Steps:
         self._attempt += 1
         self._retry_ms = now_ms + _join_pause_ms(self._attempt, self.incarnation)
         join = self._send(self._events.join(self.incarnation, self.holding), now_ms)
-        return [join, *UNANSWERED.get(self._attempt, ())]
+        return [join, NO_ANSWER] if self._attempt == UNANSWERED else [join]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
         return self._ask(now_ms) if now_ms >= self._retry_ms else []
