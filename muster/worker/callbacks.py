@@ -1,17 +1,12 @@
 """Calls the user's callbacks: one at a time, in order, in a thread of their own.
 
-The session goes on while a callback runs. The rules:
+The session goes on while a callback runs. docs/worker.md has the rules for callbacks that raise and
+for losses. The group does not learn of an `on_assigned` or `on_learn` that raises: a task that
+fails here would fail one member after the other. After a stop that kept failing it is unknown
+whether the tasks stopped, so the worker fails without reporting them as released.
 
-- `on_assigned` and `on_learn` that raise are called again, with growing pauses, until they return
-  or their tasks are taken away; other callbacks do not wait. The group does not learn of it: a task
-  that fails here would fail one member after the other.
-- `on_revoked`, `on_forget` and `on_lost` that raise are called `STOP_ATTEMPTS` times. After that it
-  is unknown whether the tasks stopped, so the worker fails without reporting them as released.
-- Without an event loop, a callback that returns an awaitable counts as one that raised.
-- While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before
-  the others. When the callback returns, the rest has stopped.
-- After a loss `on_lost` is called at once, even while another callback runs, with the tasks whose
-  start callback had returned. A running `on_assigned` gets an `on_lost` of its own after it.
+While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before the
+others. When the callback returns, the rest has stopped.
 """
 
 from __future__ import annotations

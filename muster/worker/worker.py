@@ -68,8 +68,7 @@ class Worker:
 
     Callbacks get a tuple of tasks and the `Assignment` that granted or revoked them. They are
     called one at a time, in a thread of the worker, or on the event loop of ``async with``, where
-    they may be coroutines. What happens when they raise: `muster.worker.callbacks`, and
-    ``docs/worker.md``.
+    they may be coroutines. What happens when they raise: ``docs/worker.md``.
 
     Args:
         group: the group to join.
