@@ -61,12 +61,9 @@ def checksum(members: Sequence[str], digests: NDArray[np.uint64]) -> int:
 
 
 def needless_until_ms(agreement: Agreement, heard: Mapping[str, Beat], now_ms: int) -> int:
-    """The time up to which a group needs no tick; 0 = it needs one now.
+    """The (broker) time up to which a group needs no tick; 0 = it needs one now.
 
-    Args:
-        agreement: of the group's newest wake-up.
-        heard: member → its newest heartbeat, since the newest tick of this clock.
-        now_ms: the broker's time.
+    `heard` has each member's newest heartbeat, since the newest tick of this clock.
     """
     if now_ms >= agreement.until_ms or len(heard) != agreement.members:
         return 0

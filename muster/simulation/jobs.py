@@ -250,9 +250,7 @@ class Jobs:
     def restart(self, written: int, *, checkpoint: bool) -> None:
         """The newest coordinator ends in the middle of a write, and soon starts again.
 
-        Args:
-            written: percentage of the records of its last batch that are published.
-            checkpoint: whether its checkpoint still exists.
+        Of its last batch `written` percent of the records are published.
         """
         job = self.newest
         if job is None:
@@ -271,11 +269,8 @@ class Jobs:
     def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
         """A second coordinator, without a checkpoint, claims the group while the first runs.
 
-        Args:
-            notices_ms: how long until the first one reads the claim.
-            late_ms: how much later than usual the first one's records reach Kafka.
-            starts_ms: how long the second one takes until its first batch.
-            obeys: whether the first one obeys the second one's ticks.
+        The first reads the claim after `notices_ms`, writes `late_ms` later than usual, and may
+        obey the second one's ticks. The second takes `starts_ms` until its first batch.
         """
         job = self.newest
         if job is None:

@@ -22,12 +22,11 @@ from muster.testing.kafka_with_history import KafkaWithHistory
 from muster.testing.settled import unsettled
 from muster.testing.simulated_machine import (
     VirtualMachine,
-    current_machine,
     end_simulated_time,
     simulate_time,
 )
 from muster.testing.tasks import Tasks, units_of
-from muster.testing.threads import Threads
+from muster.testing.threads import Threads, current_machine
 from muster.testing.worker import SimulatedWorker
 from muster.worker.lease import stop_ms
 

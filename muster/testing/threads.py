@@ -14,10 +14,13 @@ import time
 import traceback
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.protocol.errors import MusterError
 from muster.simulation.kafka import SimulatedKafka
+
+if TYPE_CHECKING:
+    from muster.testing.simulated_machine import VirtualMachine
 
 HANGS_S: Final = 60.0
 """Real time after which a thread counts as hanging: it waits for something not simulated."""
@@ -37,24 +40,11 @@ class EnvironmentClosed(BaseException):
     """Ends a thread, because the environment is closed."""
 
 
-class Owner:
-    """The process that a thread belongs to.
-
-    Attributes:
-        name: for people.
-        runs: whether its threads may run now: it is alive and not frozen.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.runs = True
-
-
 class VirtualThread(threading.Thread):
     """A thread of a simulated process."""
 
     def __init__(
-        self, threads: Threads, owner: Owner, name: str, target: Callable[[], None]
+        self, threads: Threads, owner: VirtualMachine, name: str, target: Callable[[], None]
     ) -> None:
         super().__init__(name=f"{owner.name}-{name}", daemon=True)
         self.owner = owner
@@ -239,7 +229,7 @@ class VirtualFlag(threading.Event):
         return self._threads.wait(self.is_set, timeout)
 
 
-def current_owner() -> Owner | None:
-    """The process of the calling thread; None if it is not a thread of an environment."""
+def current_machine() -> VirtualMachine | None:
+    """The machine of the calling thread; None if it is not a thread of an environment."""
     thread = threading.current_thread()
     return thread.owner if isinstance(thread, VirtualThread) else None
