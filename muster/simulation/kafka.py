@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
@@ -126,12 +125,8 @@ class SimulatedKafka:
 
     def send(self, event: Event) -> None:
         """A client outside the group writes an event."""
-        self.send_oldest(deque([event]))
-
-    def send_oldest(self, waiting: deque[Event]) -> None:
-        """A client outside the group writes an event; those of its queue arrive in their order."""
         arrives = self.now + self._delay(4)
-        self.at(arrives, lambda: self._when_back(lambda: self._append(waiting.popleft())))
+        self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
 
     def deliver(self, record: MemberRecord) -> None:
         """A record has reached its member's partition."""

@@ -234,7 +234,10 @@ class FaultRun(SimulatedKafka):
             if process.name == name and copies:
                 lags = tuple(Lag(task, offsets) for task in copies)
                 self._reports.append(LagReport(group=GROUP, member=MemberId(name), lags=lags))
-                self.send_oldest(self._reports)
+                self.at(self.now + self._delay(4), lambda: self._when_back(self._report))
+
+    def _report(self) -> None:
+        self._append(self._reports.popleft())  # reports arrive in their order
 
     def _end_lags(self) -> None:
         """The exporter reports that all copies have caught up.
