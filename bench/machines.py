@@ -32,7 +32,7 @@ from muster.protocol.keys import key_of
 from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
-from muster.worker.dictionary import Dictionaries, find_names
+from muster.worker.groups_topic import Dictionaries, find_names
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,

@@ -99,13 +99,7 @@ def rice_bits_max(count: int, k: int, total: int) -> int:
 
 
 class BitReader:
-    """Reads bits from a byte offset on, never beyond the data.
-
-    Args:
-        data: the bytes.
-        at: offset of the first byte.
-        bits_max: bits beyond this number are not unpacked.
-    """
+    """Reads at most `bits_max` bits from a byte offset on, never beyond the data."""
 
     def __init__(self, data: bytes, at: int, bits_max: int) -> None:
         self._at = at

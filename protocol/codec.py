@@ -73,9 +73,7 @@ class Encoded(NamedTuple):
     headers: Headers
 
 
-_EventFrom: TypeAlias = Callable[[GroupId, Row, Origin], Event]
-
-EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
+EVENTS: dict[tuple[TopicKind, str], Callable[..., Event]] = {
     (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
     (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
     (TopicKind.MEMBERSHIP, "Heartbeat"): event_rows.heartbeat_from,
@@ -88,12 +86,8 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
 }
 """(topic, schema) → the function that reads the event."""
 
-_HOLDING: dict[tuple[TopicKind, str], Callable[[GroupId, Row, Origin, int], Event]] = {
-    (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
-    (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
-    (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
-}
-"""The events of `EVENTS` that name tasks; their readers take a limit."""
+_NAMING_TASKS = ("Join", "Report", "LagReport")
+"""The events that name tasks; their readers take a limit."""
 
 RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
@@ -116,17 +110,11 @@ def decode(
     tasks_max: int = SET_TASKS_MAX,
     heard_max: int = HEARD_MAX,
 ) -> Event:
-    """Read an event.
+    """Read an event of the topics membership, config and lag; a value of None is a tombstone.
 
-    Args:
-        kind: membership, config or lag.
-        key: as in Kafka.
-        value: as in Kafka; None is a tombstone.
-        origin: where they were read.
-        schemas: the schemas that the reader knows.
-        tasks_max: limit of the tasks that a join or report names in each role, and of the units
-            that a lag report names, because a few bytes can name millions.
-        heard_max: limit of the members whose heartbeats a tick carries, for the same reason.
+    A few bytes can name millions of tasks. So `tasks_max` limits the tasks that a join or report
+    names in each role, and the units of a lag report; `heard_max` limits the members whose
+    heartbeats a tick carries.
 
     Raises:
         DecodeError: the bytes are not a valid event of this topic.
@@ -141,16 +129,14 @@ def decode(
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so other events are never packed.
     name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
-    if (kind, name) in _HOLDING:
-        return _HOLDING[kind, name](group, row, origin, tasks_max)
-    if (kind, name) == (TopicKind.MEMBERSHIP, "Tick"):
-        return event_rows.tick_from(group, row, origin, heard_max)
     build = EVENTS.get((kind, name))
     if is_found and name != "TopicsFound":
         raise DecodeError(f"a {name} under the key of what was found"[:200])
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
-    return build(group, row, origin)
+    if name in _NAMING_TASKS:
+        return build(group, row, origin, tasks_max)
+    return build(group, row, origin, heard_max) if name == "Tick" else build(group, row, origin)
 
 
 def decode_record(
@@ -161,14 +147,9 @@ def decode_record(
     dictionaries: Dictionaries = _NO_DICTIONARIES,
     schemas: Schemas = KNOWN,
 ) -> Record:
-    """Read a record of the coordinator. The parts of a split one must be joined first (`Joiner`).
+    """Read a record of the coordinator, to which an assignment may need the group's dictionaries.
 
-    Args:
-        kind: assignments, groups, rejected, clock or coordinator.
-        key: as in Kafka.
-        value: as in Kafka; None is a tombstone.
-        dictionaries: those that an assignment may refer to.
-        schemas: the schemas that the reader knows.
+    A value of None is a tombstone. The parts of a split record must be joined first (`Joiner`).
 
     Raises:
         UnknownDictionary: an assignment refers to a dictionary that was not given.

@@ -1,16 +1,11 @@
 """What a clock has heard of a group: the extra ``cover`` of a tick.
 
-Members that *heartbeat apart* write their heartbeats to ``<prefix>.heartbeats``, which the
-coordinator does not read. A clock reads that topic, and each tick carries what the clock heard of
-the group since its tick before. So the heartbeats of 5,000 members cost the coordinator one event.
+Members that *heartbeat apart* write to ``<prefix>.heartbeats``, which a clock reads and the
+coordinator does not. So the heartbeats of 5,000 members cost the coordinator one event.
 
 A cover says: *every heartbeat of this group with a broker time above `from_ms` and up to
 `through_ms` is known to the clock, and these members wrote one.* The coordinator counts only
-covered time against a silent member.
-
-Layout (little endian): `from_ms` and `through_ms`, 8 bytes each; then a zlib stream of the number
-of members (4 bytes) and their columns: age (1 byte), epoch (4 bytes, signed), digest (8 bytes), and
-the member ids, each ended by a line feed.
+covered time against a silent member. GRAMMAR.md has the layout.
 """
 
 from __future__ import annotations
@@ -92,10 +87,8 @@ def _packed(heard: Sequence[Heard]) -> bytes:
 def cover_from(row: Row, heard_max: int = HEARD_MAX) -> Cover | None:
     """Read what `cover_row` wrote; None if there is no cover.
 
-    Args:
-        row: of a tick.
-        heard_max: members that the cover may name; more are refused before they are read, because
-            a few hundred bytes can name thousands.
+    More than `heard_max` members are refused before they are read, because a few hundred bytes can
+    name thousands.
 
     Raises:
         DecodeError: the bytes are not a cover, or it names too many members.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.ids import Role
-from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable, label_of
 
 GOLDEN = 0x9E3779B97F4A7C15
 ROLE = 0xD1B54A32D192ED03
@@ -39,11 +39,7 @@ def fnv1a64(text: str) -> int:
 
 def unit_hash(name: str, connector: bool) -> int:
     """Hash of a unit's name; connectors and subtopologies of one name differ."""
-    return fnv1a64(name + _end_of(connector))
-
-
-def _end_of(connector: bool) -> str:
-    return "-" if connector else "_"
+    return fnv1a64(label_of(name, connector))
 
 
 def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
@@ -71,7 +67,7 @@ def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
     if len(table.units) < MANY_UNITS:
         names = np.array([unit_hash(u.name, c) for u, c in units], dtype=np.uint64)
     else:
-        names = fnv1a64_of([(u.name + _end_of(c)).encode() for u, c in units])
+        names = fnv1a64_of([label_of(u.name, c).encode() for u, c in units])
     return numbered(names[table.unit_of], table.number_of)
 
 
@@ -124,11 +120,7 @@ class Holding:
     def digest(self) -> int:
         """The digest a heartbeat carries."""
         total = 0
-        for role, tasks in (
-            (Role.ACTIVE, self.active),
-            (Role.STANDBY, self.standby),
-            (Role.LEARNER, self.learner),
-        ):
+        for role, tasks in zip(Role, (self.active, self.standby, self.learner), strict=True):
             for part, number in (
                 (tasks - self.releasing, role),
                 (tasks & self.releasing, role + RELEASING),

@@ -59,9 +59,9 @@ def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TAS
         group=group,
         member=rows.member_from(row["member"]),
         incarnation=rows.u64_from(row["incarnation"]),
-        tags=rows.tags_from(row["tags"]),
+        tags=tuple(sorted(row["tags"].items())),
         protocols=tuple(row["protocols"]),
-        topics=rows.optional_names(row["topics"]),
+        topics=None if row["topics"] is None else tuple(row["topics"]),
         static=tuple(row["static"]),
         make_before_break=row["make_before_break"],
         holding=holding,
@@ -80,8 +80,9 @@ def report_row(event: Report) -> Row:
         "epoch": event.epoch,
         "revision": event.revision,
     }
-    coordinator = rows.coordinator_row(event.coordinator_epoch)
-    return rows.with_extras(own, rows.holding_row(event.holding, event.lags), coordinator)
+    epoch = event.coordinator_epoch
+    extras = {} if epoch is None or epoch < 0 else {"coordinator_epoch": rows.u64(epoch)}
+    return rows.with_extras(own, rows.holding_row(event.holding, event.lags), {"extras": extras})
 
 
 def report_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TASKS_MAX) -> Report:
@@ -95,7 +96,7 @@ def report_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_T
         revision=row["revision"],
         holding=holding,
         lags=lags,
-        coordinator_epoch=rows.coordinator_from(row),
+        coordinator_epoch=rows.number_from(row["extras"], "coordinator_epoch"),
         origin=origin,
     )
 

@@ -1,15 +1,9 @@
 """The heartbeats with which a group needs no tick: the extra ``agreement`` of a wake-up.
 
-A quiet group would get a tick every 20 s that says nothing new: each member still writes the same
-heartbeat. So the coordinator says in the wake-up which heartbeats it expects, and a clock that goes
-on reading exactly these writes no tick before `until_ms`. As soon as a member is missing, is new,
-or writes another digest, the clock writes the tick. A clock that does not know the extra writes
-each tick at the time of the wake-up.
-
-An agreement decides only how soon a tick comes. A tick that comes late ends a session late, so a
-wrong agreement gives no task two owners.
-
-Layout (little endian): `until_ms` (8 bytes), `silence_ms` (4), `members` (4), `checksum` (8).
+A clock that goes on reading exactly these heartbeats writes no tick before `until_ms`. As soon as a
+member is missing, is new, or writes another digest, it writes the tick. A clock that does not know
+the extra writes each tick at the time of the wake-up. DESIGN.md says why no agreement, however
+wrong, gives a task two owners; GRAMMAR.md has the layout.
 """
 
 from __future__ import annotations
@@ -59,12 +53,7 @@ class Beat(NamedTuple):
 
 
 def checksum(members: Sequence[str], digests: NDArray[np.uint64]) -> int:
-    """A 64-bit sum over the members, in any order.
-
-    Args:
-        members: member ids.
-        digests: uint64[N], digest of each.
-    """
+    """A 64-bit sum over members' ids and digests (uint64[N]), in any order."""
     if not members:
         return 0
     names = fnv1a64_of([member.encode() for member in members])
@@ -72,12 +61,9 @@ def checksum(members: Sequence[str], digests: NDArray[np.uint64]) -> int:
 
 
 def needless_until_ms(agreement: Agreement, heard: Mapping[str, Beat], now_ms: int) -> int:
-    """The time up to which a group needs no tick; 0 = it needs one now.
+    """The (broker) time up to which a group needs no tick; 0 = it needs one now.
 
-    Args:
-        agreement: of the group's newest wake-up.
-        heard: member → its newest heartbeat, since the newest tick of this clock.
-        now_ms: the broker's time.
+    `heard` has each member's newest heartbeat, since the newest tick of this clock.
     """
     if now_ms >= agreement.until_ms or len(heard) != agreement.members:
         return 0

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from io import BytesIO
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from fastavro import (
     parse_schema,
@@ -43,20 +43,10 @@ _PACKED_BYTES_MIN = 512
 _SAMPLE = 4096
 
 Schema: TypeAlias = Mapping[str, Any]
+_Writer: TypeAlias = tuple[str, Schema]
+"""A record name without namespace, and the schema of a writer; it is read as ours of that name."""
 Row: TypeAlias = dict[str, Any]
 """A record as fastavro reads and writes it: field name → value."""
-
-
-class Writer(NamedTuple):
-    """A schema that a writer may have used.
-
-    Attributes:
-        name: record name without namespace; values are read as our schema of that name.
-        schema: parsed schema.
-    """
-
-    name: str
-    schema: Schema
 
 
 def fingerprint_of(schema: object) -> bytes:
@@ -132,7 +122,9 @@ class Schemas:
     def __init__(
         self, writers: tuple[Schema, ...] = (), confluent: Mapping[int, Schema] | None = None
     ) -> None:
-        self._by_prefix = {PREFIX[name]: Writer(name, schema) for name, schema in OWN.items()}
+        self._by_prefix: dict[bytes, _Writer] = {
+            PREFIX[name]: (name, schema) for name, schema in OWN.items()
+        }
         for schema in (*_OLDER, *writers):
             self._by_prefix.setdefault(MARKER + fingerprint_of(schema), _writer(schema))
         self._by_id = {number: _writer(schema) for number, schema in (confluent or {}).items()}
@@ -148,11 +140,7 @@ class Schemas:
         return bool(self._by_id)
 
     def read(self, value: bytes, inflated_max: int = VALUE_BYTES_MAX) -> tuple[str, Row]:
-        """Read a framed value; a `Packed` one is inflated first.
-
-        Args:
-            value: the bytes.
-            inflated_max: a `Packed` may inflate to at most this many bytes.
+        """Read a framed value; a `Packed` one is inflated first, to at most `inflated_max` bytes.
 
         Returns:
             Record name, and the row in the shape of our schema of that name.
@@ -178,24 +166,24 @@ class Schemas:
         return name, row
 
     def _read(self, value: bytes) -> tuple[str, Row]:
-        writer, start = self._writer_of(value)
+        (name, schema), start = self._writer_of(value)
         body = BytesIO(value)
         body.seek(start)
-        own_schema = OWN[writer.name]
-        reader = None if writer.schema is own_schema else own_schema
+        own_schema = OWN[name]
+        reader = None if schema is own_schema else own_schema
         try:
-            row = schemaless_reader(body, writer.schema, reader)  # type: ignore[arg-type]
+            row = schemaless_reader(body, schema, reader)  # type: ignore[arg-type]
         except Exception as error:
             # Hostile bytes make fastavro raise exceptions of any type.
             reason = str(error) or "the value ends too early"
-            raise DecodeError(f"not a {writer.name}: {reason}"[:300], body.tell()) from None
+            raise DecodeError(f"not a {name}: {reason}"[:300], body.tell()) from None
         if body.tell() != len(value):
             trailing = len(value) - body.tell()
-            raise DecodeError(f"{trailing} bytes behind the {writer.name}", body.tell())
-        _check_ints(writer.name, cast("Row", row))
-        return writer.name, row  # type: ignore[return-value]  # our schemas are all records
+            raise DecodeError(f"{trailing} bytes behind the {name}", body.tell())
+        _check_ints(name, cast("Row", row))
+        return name, row  # type: ignore[return-value]  # our schemas are all records
 
-    def _writer_of(self, value: bytes) -> tuple[Writer, int]:
+    def _writer_of(self, value: bytes) -> tuple[_Writer, int]:
         writer = self._by_prefix.get(value[:FRAME_BYTES])
         if writer is not None:
             return writer, FRAME_BYTES
@@ -218,12 +206,12 @@ def _check_ints(name: str, row: Row) -> None:
             raise DecodeError(f"{field} is {row[field]}; expected a 32-bit number")
 
 
-def _writer(schema: Schema) -> Writer:
+def _writer(schema: Schema) -> _Writer:
     parsed: Any = parse_schema(dict(schema))
     name = str(parsed.get("name", "")).rpartition(".")[2]
     if name not in OWN:
         raise DecodeError(f"a schema for {name!r}; expected one of {', '.join(OWN)}")
-    return Writer(name, parsed)
+    return name, parsed
 
 
 KNOWN = Schemas()

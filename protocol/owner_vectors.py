@@ -189,10 +189,6 @@ def _read_constant(data: bytes, at: int, count: int, owners: int) -> tuple[Posit
     return np.zeros(count, dtype=np.int64), at
 
 
-def _read_rans(data: bytes, at: int, count: int, owners: int) -> tuple[Positions, int]:
-    return rans_decode(data, at, count, owners)
-
-
 def _read_deflate(data: bytes, at: int, count: int, owners: int) -> tuple[Positions, int]:
     width = _width(owners)
     size = count * np.dtype(width).itemsize
@@ -206,6 +202,6 @@ _READERS: dict[int, Callable[[bytes, int, int, int], tuple[Positions, int]]] = {
     CONSTANT: _read_constant,
     RUNS: _read_runs,
     RADIX: _read_radix,
-    RANS: _read_rans,
+    RANS: rans_decode,
     DEFLATE: _read_deflate,
 }

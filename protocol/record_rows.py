@@ -55,7 +55,7 @@ def _sets_row(record: MemberAssignment) -> Row:
     units, dictionary = units_of((*sets.values(), record.next)), record.dictionary
     labels = sum(len(unit.label) for unit in units)
     if dictionary is None or labels <= LABELS_CHARS_MAX or not dictionary.layout.covers(units):
-        named: Row = {"units": rows.units_row(units)}
+        named: Row = {"units": [unit._asdict() for unit in units]}
         return named | _encoded(record, sets, Layout(units))
     return {"dictionary": rows.u64(dictionary.version)} | _encoded(record, sets, dictionary.layout)
 
@@ -103,7 +103,8 @@ def _fault(name: str) -> Fault | None:
 
 def dictionary_row(record: Dictionary) -> Row:
     """The Avro row of a dictionary."""
-    return {"version": rows.u64(record.version), "units": rows.units_row(record.units)}
+    units = [unit._asdict() for unit in record.units]
+    return {"version": rows.u64(record.version), "units": units}
 
 
 def dictionary_from(key: Key, row: Row) -> Dictionary:
@@ -173,14 +174,12 @@ def claim_from(row: Row) -> CoordinatorClaim:
     Raises:
         DecodeError: `follows` is not a number of 8 bytes.
     """
-    follows = row["extras"].get("follows")
-    if follows is not None and len(follows) != 8:
-        raise DecodeError(f"follows is {len(follows)} bytes; expected a number of 8")
+    follows = rows.number_from(row["extras"], "follows")
     return CoordinatorClaim(
         job=row["job"],
         host=row["host"],
         version=row["version"],
-        follows=None if follows is None else rows.u64_from(follows) - 1,
+        follows=None if follows is None else follows - 1,
         alone="alone" in row["extras"],
     )
 

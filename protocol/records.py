@@ -81,12 +81,7 @@ NO_TASKS = "no tasks: "
 
 
 def no_tasks(group: str, *, declares: bool = False) -> str:
-    """Message for members and users of a group without tasks.
-
-    Args:
-        group: its id.
-        declares: it declares topics of Kafka.
-    """
+    """Message for members and users of a group without tasks, which may declare topics."""
     if declares:
         return f"{NO_TASKS}none of the topics that {group} declares was found yet"
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"

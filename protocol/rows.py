@@ -18,7 +18,7 @@ from muster.protocol.framing import Row
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.keys import NAME_CHARS_MAX, UNIT_CHARS_MAX, member_fault, name_fault
 from muster.protocol.setting_values import Value
-from muster.protocol.settings import SETTINGS, Settings, defaults_of, parse_settings
+from muster.protocol.settings import Settings, defaults_of, parse_settings
 from muster.protocol.tasks import (
     WEIGHT_MAX,
     Connector,
@@ -27,7 +27,6 @@ from muster.protocol.tasks import (
     TaskSet,
     TaskTable,
     Unit,
-    unit_order,
 )
 from muster.protocol.taskset import (
     SET_TASKS_MAX,
@@ -37,7 +36,6 @@ from muster.protocol.taskset import (
     check_units,
     decode_set,
     encode_set,
-    label_of,
     units_of,
 )
 from muster.protocol.unit_names import units_fields
@@ -74,16 +72,6 @@ def mark_from(row: Row) -> Mark | None:
     if len(data) != 16:
         raise DecodeError(f"published is {len(data)} bytes; expected two numbers of 8")
     return Mark(u64_from(data[:8]), u64_from(data[8:]))
-
-
-def coordinator_row(epoch: int | None) -> Row:
-    """The extra ``coordinator_epoch`` of a report."""
-    return {} if epoch is None or epoch < 0 else {"extras": {"coordinator_epoch": u64(epoch)}}
-
-
-def coordinator_from(row: Row) -> int | None:
-    """Read what `coordinator_row` wrote; None if there is no epoch."""
-    return number_from(row["extras"], "coordinator_epoch")
 
 
 def number_from(extras: Row, name: str) -> int | None:
@@ -140,11 +128,6 @@ def not_negative(row: Row, *names: str) -> None:
             raise DecodeError(f"{name} is {row[name]}; expected 0 or more")
 
 
-def units_row(units: Sequence[UnitRef]) -> list[Row]:
-    """`UnitRef` list."""
-    return [unit._asdict() for unit in units]
-
-
 def units_from(rows: list[Row]) -> tuple[UnitRef, ...]:
     """`UnitRef` list, checked."""
     units = tuple(UnitRef(row["label"], row["size"]) for row in rows)
@@ -152,19 +135,10 @@ def units_from(rows: list[Row]) -> tuple[UnitRef, ...]:
     return units
 
 
-def _widened(units: tuple[UnitRef, ...], lags: Iterable[Lag]) -> tuple[UnitRef, ...]:
-    sizes = {(unit.name, unit.connector): unit.size for unit in units}
-    for lag in lags:
-        key = (lag.task.unit, lag.task.connector)
-        sizes[key] = max(sizes.get(key, 0), lag.task.number + 1 + lag.task.connector)
-    ordered = sorted(sizes, key=lambda key: (key[1], unit_order(key[0])))
-    return tuple(UnitRef(label_of(*key), sizes[key]) for key in ordered)
-
-
 def holding_row(holding: Holding, lags: tuple[Lag, ...]) -> Row:
     """Units, sets and lags of a join or report."""
     sets = {name: getattr(holding, name) for name in HOLDING_SETS}
-    units = _widened(units_of(sets.values()), lags)
+    units = units_of(sets.values(), (lag.task for lag in lags))
     layout = Layout(units)
     row: Row = {name: encode_set(tasks, layout) for name, tasks in sets.items()}
     return row | units_fields(units) | {"lags": lags_row(lags, units)}
@@ -195,7 +169,7 @@ def sets_from(
 
 def lag_report_row(lags: tuple[Lag, ...]) -> Row:
     """Units and lags of a lag report."""
-    units = _widened((), lags)
+    units = units_of((), (lag.task for lag in lags))
     return units_fields(units) | {"lags": lags_row(lags, units)}
 
 
@@ -229,14 +203,7 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
 
 def settings_row(settings: Settings, assignor: str) -> dict[str, str]:
     """The settings that differ from the assignor's defaults, by Kafka's name."""
-    defaults = defaults_of(assignor)
-    if settings == defaults:
-        return {}
-    return {
-        setting.key: _text(getattr(settings, setting.field))
-        for setting in SETTINGS
-        if getattr(settings, setting.field) != getattr(defaults, setting.field)
-    }
+    return {key: _text(value) for key, value in settings.tuned(defaults_of(assignor)).items()}
 
 
 def _text(value: Value) -> str:
@@ -391,13 +358,3 @@ def check_unit_names(units: Iterable[Unit]) -> None:
                 racks.update(*topics)
     check_names("a unit", (unit.name for unit in units), UNIT_CHARS_MAX)
     check_names("a rack", racks)
-
-
-def tags_from(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Tags, sorted by key."""
-    return tuple(sorted(row.items()))
-
-
-def optional_names(names: list[str] | None) -> tuple[str, ...] | None:
-    """A list of names, or None."""
-    return None if names is None else tuple(names)

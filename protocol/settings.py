@@ -68,12 +68,15 @@ class Settings:
     stream_rebalancing_mode: str = "incremental"
     group_max_size: int = INT_MAX
 
-    def tuned(self) -> dict[str, Value]:
-        """The settings that differ from the constructor's defaults, by Kafka's name."""
+    def tuned(self, defaults: Settings | None = None) -> dict[str, Value]:
+        """The settings that differ from these defaults, or the constructor's, by Kafka's name."""
+        before = defaults or _PLAIN
+        if self == before:
+            return {}
         return {
-            s.key: getattr(self, s.field)
+            s.key: value
             for s in SETTINGS
-            if getattr(self, s.field) != getattr(_PLAIN, s.field)
+            if (value := getattr(self, s.field)) != getattr(before, s.field)
         }
 
 

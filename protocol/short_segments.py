@@ -134,14 +134,8 @@ def read(
 ) -> tuple[list[int], int] | None:
     """The positions of a segment and the offset of its end; None = the general reader reads it.
 
-    It reads valid segments in the dense forms, of at most `_READ_MAX` positions.
-
-    Args:
-        form: of the segment.
-        data: the bytes.
-        at: offset of the segment behind its form.
-        size: number of positions.
-        count_max: positions that the segment may have.
+    It reads valid segments in the dense forms, of at most `_READ_MAX` positions. The segment begins
+    at `at`, behind its form, and may have `count_max` of `size` positions.
     """
     if size > _READ_MAX or form not in (TRIPLETS, BITMAP):
         return None

@@ -211,14 +211,9 @@ def refusal(event: Event) -> Refused | None:
 
 
 def refused_heartbeats(tick: Tick, value: bytes | None, verifier: Verifier) -> Verdict | None:
-    """Why the heartbeats in a tick do not count; None = they do, or there are none.
+    """Why the heartbeats in an accepted tick do not count; None = they do, or there are none.
 
     No clock checks signatures of heartbeats, so members with keys write theirs to membership.
-
-    Args:
-        tick: an accepted tick.
-        value: the record's value.
-        verifier: of the group and the topic.
     """
     if tick.cover is None or not tick.cover.heard:
         return None
@@ -226,14 +221,7 @@ def refused_heartbeats(tick: Tick, value: bytes | None, verifier: Verifier) -> V
 
 
 def sign(keyring: Keyring, group: str, caller: Caller, subject: Subject, now_ms: int) -> bytes:
-    """The signature of a record.
-
-    Args:
-        keyring: the keys of the topic prefix.
-        group: the event's group.
-        caller: the part of the event's writer.
-        subject: the record.
-        now_ms: wall clock, epoch milliseconds.
+    """The signature of a record; `now_ms` is the wall clock, in epoch milliseconds.
 
     Raises:
         EncodeError: no key of the keyring may sign it now.
@@ -251,12 +239,6 @@ class Verifier:
     """Verifies the signatures of one group's records on one topic.
 
     One instance serves many records, because it hashes what they have in common only once.
-
-    Args:
-        keyring: the keys of the topic prefix.
-        group: the group.
-        topic: full name.
-        key: record key.
     """
 
     def __init__(self, keyring: Keyring, group: str, topic: str, key: bytes) -> None:
@@ -269,13 +251,9 @@ class Verifier:
     def verdict(
         self, caller: Caller, value: bytes | None, signature: bytes, at_ms: int
     ) -> Verdict | None:
-        """Why an event does not count; None if it counts.
+        """Why an event with the broker's timestamp `at_ms` does not count; None if it counts.
 
-        Args:
-            caller: the part of the event's writer.
-            value: of the record; None = a tombstone.
-            signature: value of the header; empty = the record has none.
-            at_ms: the broker's timestamp of the record.
+        A value of None is a tombstone; an empty signature = the record has none.
         """
         if not signature:
             if self._keyring.requires(self._group, at_ms):

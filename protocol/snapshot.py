@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.protocol import rows, source_rows
 from muster.protocol.bits import pack_numbers, take_numbers
@@ -34,6 +34,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.setting_values import LONG_MAX
 from muster.protocol.snapshot_vectors import (
+    codes,
     decode_flags,
     decode_pairs,
     decode_vector,
@@ -75,6 +76,7 @@ _QUARANTINE = "quarantine"
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
+_MOVE = tuple(field.name for field in fields(Move))
 _STATES = {state.value: state for state in MemberState}
 
 
@@ -98,9 +100,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     row |= rows.with_extras(
         {"extras": tasks.get("extras", {})},
         _ready_row(snapshot, count),
-        _drains_row(snapshot.drains),
-        _quarantine_row(snapshot.quarantine),
-        _floor_row(snapshot.floor),
+        {"extras": _rare_extras(snapshot)},
         source_rows.group_found_row(snapshot.sources, snapshot.found),
         _apart_row(snapshot),
     )
@@ -153,7 +153,8 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
     arrays["ready"] = _read("ready", decode_pairs, row, count, arrays["learner"])
     if _STANDBY_READY in row["extras"]:
         more = _read(_STANDBY_READY, decode_pairs, row["extras"], count, arrays["standby"])
-        arrays["ready"] = _sorted(np.concatenate((arrays["ready"], more)))
+        ready = np.concatenate((arrays["ready"], more))
+        arrays["ready"] = ready[np.argsort(codes(ready), kind="stable")]
     pairs = _read("lags", decode_pairs, row, count)
     offsets = _read("lag_offsets", take_numbers, row, len(pairs))
     arrays["lags"] = np.column_stack((pairs.astype(np.int64), offsets))
@@ -164,7 +165,7 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
 def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
     """The ready pairs: learners in the field `ready`, the others in an extra."""
     ready = snapshot.ready
-    learning = np.isin(_codes(ready), _codes(snapshot.learner))
+    learning = np.isin(codes(ready), codes(snapshot.learner))
     row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
     if not learning.all():
         standby_pairs = encode_pairs(ready[~learning], count, snapshot.standby)
@@ -186,11 +187,16 @@ def _apart_from(extras: Row, members: tuple[MemberEntry, ...]) -> tuple[int, ...
     return tuple(sorted({member.slot for member, flag in zip(members, flags, strict=True) if flag}))
 
 
-def _drains_row(drains: tuple[KeptDrain, ...]) -> Row:
-    if not drains:
-        return {}
-    text = json.dumps(drains, ensure_ascii=False, separators=(",", ":"))
-    return {"extras": {_DRAINS: text.encode()}}
+def _rare_extras(snapshot: GroupSnapshot) -> Row:
+    """Kept drains, the quarantine and the floor, those that the group has."""
+    extras: Row = {}
+    if snapshot.drains:
+        extras[_DRAINS] = rows.json_bytes(snapshot.drains)
+    if snapshot.quarantine is not None:
+        extras[_QUARANTINE] = rows.json_bytes(snapshot.quarantine)
+    if snapshot.floor:
+        extras[_FLOOR] = rows.u64(snapshot.floor)
+    return extras
 
 
 def _drains_from(extras: Row) -> tuple[KeptDrain, ...]:
@@ -209,13 +215,6 @@ def _drain_from(member: object, instance: object, gone_ms: object, expelled: obj
     return KeptDrain(rows.member_from(str(member)), instance, gone_ms, expelled)  # type: ignore[arg-type]  # checked
 
 
-def _quarantine_row(quarantine: Quarantine | None) -> Row:
-    if quarantine is None:
-        return {}
-    text = json.dumps(quarantine, ensure_ascii=False, separators=(",", ":"))
-    return {"extras": {_QUARANTINE: text.encode()}}
-
-
 def _quarantine_from(extras: Row) -> Quarantine | None:
     if _QUARANTINE not in extras:
         return None
@@ -226,18 +225,6 @@ def _quarantine_from(extras: Row) -> Quarantine | None:
     if type(since_ms) is not int or not isinstance(story, str):
         raise DecodeError("a quarantine that is not [milliseconds, text]")
     return Quarantine(since_ms, story)
-
-
-def _floor_row(floor: int) -> Row:
-    return {"extras": {_FLOOR: rows.u64(floor)}} if floor else {}
-
-
-def _codes(pairs: IntArray) -> NDArray[np.int64]:
-    return pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
-
-
-def _sorted(pairs: IntArray) -> IntArray:
-    return pairs[np.argsort(_codes(pairs), kind="stable")]
 
 
 def _read(name: str, read: Callable[..., _Array], row: Row, *known: object) -> _Array:
@@ -322,10 +309,10 @@ def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
 
 def _profile_from(row: Row) -> dict[str, Any]:
     fields: dict[str, Any] = {name: row[name] for name in _PROFILE}
-    fields["tags"] = rows.tags_from(row["tags"])
+    fields["tags"] = tuple(sorted(row["tags"].items()))
     fields["state"] = _STATES.get(row["state"], MemberState.UNKNOWN)
-    fields["protocols"], fields["static"] = tuple(row["protocols"]), tuple(row["static"])
-    fields["topics"] = rows.optional_names(row["topics"])
+    for name in ("protocols", "static", "topics"):
+        fields[name] = None if row[name] is None else tuple(row[name])
     return fields
 
 
@@ -337,18 +324,8 @@ def _move_rows(moves: Sequence[Move]) -> list[Row]:
         bytes_left -= len(move.from_member or "") + len(move.to_member or "")
         if bytes_left < 0:
             break
-        listed.append(_move_row(move))
+        listed.append({name: getattr(move, name) for name in _MOVE} | {"role": int(move.role)})
     return listed
-
-
-def _move_row(move: Move) -> Row:
-    return {
-        "task": move.task,
-        "role": int(move.role),
-        "from_member": move.from_member,
-        "to_member": move.to_member,
-        "reason": move.reason,
-    }
 
 
 def _move_from(row: Row) -> Move:
@@ -356,10 +333,4 @@ def _move_from(row: Row) -> Move:
         role = Role(row["role"])
     except ValueError:
         raise DecodeError(f"role {row['role']} of a move") from None
-    return Move(
-        task=row["task"],
-        role=role,
-        from_member=row["from_member"],
-        to_member=row["to_member"],
-        reason=row["reason"],
-    )
+    return Move(**{name: row[name] for name in _MOVE} | {"role": role})

@@ -132,10 +132,15 @@ def _check_end(data: bytes, end: int) -> None:
         raise DecodeError(f"{len(data) - end} bytes behind a vector", end)
 
 
+def codes(pairs: IntArray) -> NDArray[np.int64]:
+    """int64[K]: task and slot of each pair in one number."""
+    return pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
+
+
 def _code(pairs: IntArray | None) -> NDArray[np.int64]:
     if pairs is None or len(pairs) == 0:
         return np.empty(0, dtype=np.int64)
-    code = pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
+    code = codes(pairs)
     return code if bool((np.diff(code) > 0).all()) else np.unique(code)
 
 

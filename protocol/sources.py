@@ -190,10 +190,7 @@ def fitting(
 ) -> tuple[Found, ...]:
     """What was found for declared sources, without units that clash with others.
 
-    Args:
-        tasks: the units of the group's list; they win.
-        sources: those that the group declares; of several that found a topic, the first wins.
-        found: what was found.
+    The units of the group's list, `tasks`, win; then the first of several sources with a topic.
     """
     by_source = {each.source: each for each in found}
     taken = {unit.name for unit in tasks if isinstance(unit, Subtopology)}

@@ -36,11 +36,8 @@ def size_of(encoded: Encoded) -> int:
 def parts(record: Event | Record, limit: int = RECORD_BYTES_MAX, *, turn: int = 0) -> list[Encoded]:
     """The Kafka records to publish for a record, in order; nearly always one.
 
-    Args:
-        record: anything that `encode` takes.
-        limit: bytes that one Kafka record may take.
-        turn: grows whenever the record is published again, such as the number of the micro-batch;
-            its lowest bit selects the part keys.
+    Each may take `limit` bytes. `turn` grows whenever the record is published again, such as the
+    number of the micro-batch; its lowest bit selects the part keys.
 
     Raises:
         EncodeError: it cannot be written, or is larger than a reader accepts.

@@ -83,6 +83,11 @@ class Connector:
 Unit: TypeAlias = Subtopology | Connector
 
 
+def label_of(name: str, connector: bool) -> str:
+    """A unit's label: the printed id of its tasks, without their number."""
+    return name + ("-" if connector else "_")
+
+
 def unit_order(name: str) -> tuple[int, int, str, str]:
     """Sort key of unit names: first numbers by value (Kafka's TaskId order), then text."""
     if name.isascii() and name.isdigit():
@@ -260,9 +265,7 @@ class TaskTable:
     def sets_of(self, indexes: IntArray, cuts: Sequence[int]) -> list[TaskSet]:
         """The `TaskSet`s of slices of task indexes, each ascending and distinct.
 
-        Args:
-            indexes: the slices, one after another.
-            cuts: where each begins, and where the last one ends.
+        The slices stand one after another; `cuts` are where each begins, and where the last ends.
         """
         units, numbers = self.unit_of[indexes], self.number_of[indexes]
         changes = np.flatnonzero(units[1:] != units[:-1]) + 1

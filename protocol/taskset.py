@@ -36,6 +36,7 @@ from muster.protocol.bits import (
     take_varint,
 )
 from muster.protocol.errors import DecodeError, EncodeError
+from muster.protocol.ids import Task
 from muster.protocol.short_segments import (
     BITMAP,
     GAPS,
@@ -46,7 +47,7 @@ from muster.protocol.short_segments import (
     read,
     shortest,
 )
-from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable, unit_order
+from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable, label_of, unit_order
 
 Positions: TypeAlias = NDArray[np.int64]
 
@@ -114,18 +115,16 @@ class Layout:
         return all(self.sizes.get(unit.label, -1) >= unit.size for unit in needed)
 
 
-def label_of(name: str, connector: bool) -> str:
-    """A unit's label."""
-    return name + ("-" if connector else "_")
-
-
-def units_of(sets: Iterable[TaskSet]) -> tuple[UnitRef, ...]:
-    """The units of these sets, each as large as the sets need."""
+def units_of(sets: Iterable[TaskSet], more: Iterable[Task] = ()) -> tuple[UnitRef, ...]:
+    """The units of these sets and of more tasks, each as large as they need."""
     sizes: dict[tuple[str, bool], int] = {}
     for tasks in sets:
         for name, connector, numbers in tasks.units:
             size = int(numbers[-1]) + 1 + connector
             sizes[name, connector] = max(size, sizes.get((name, connector), 0))
+    for task in more:
+        size = task.number + 1 + task.connector
+        sizes[task.unit, task.connector] = max(size, sizes.get((task.unit, task.connector), 0))
     ordered = sorted(sizes, key=lambda key: (key[1], unit_order(key[0])))
     return tuple(UnitRef(label_of(*key), sizes[key]) for key in ordered)
 

@@ -34,7 +34,7 @@ from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
 from muster.state.printable import cut
-from muster.worker.dictionary import Dictionaries, dictionaries_in
+from muster.worker.groups_topic import Dictionaries, dictionaries_in
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
     "MemberAssignment": TopicKind.ASSIGNMENTS

@@ -1,9 +1,8 @@
 """Repeats the coordinator's work on a group's recorded events, and compares every result.
 
 The coordinator is a pure function of the log, so its work can be repeated anywhere, without Kafka.
-The log does not show where a batch ended. But every batch that changed the group published a
-snapshot, whose `through` names the newest offset that the batch had of each partition. The
-repetition cuts the log there.
+Every batch that changed the group published a snapshot, whose `through` names the newest offset
+that the batch had of each partition. The repetition cuts the log there.
 
 The repetition begins with an empty group. If that does not give the first snapshot, older events
 have been deleted; it then begins with that snapshot and with a fresh session for every member.
@@ -103,11 +102,7 @@ def recording(
 ) -> Recording:
     """Collect a group's records, without those of other groups and undecodable ones (dead letters).
 
-    Args:
-        items: records with topic, partition, offset and timestamp, in order within a partition.
-        group: the group's id.
-        prefix: of muster's topics.
-        keyring: verifies signatures; None = signatures are not checked.
+    They come in order within a partition. Without a keyring signatures are not checked.
     """
     collected = Recording(group)
     guard = ReplayGuard()

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from muster.assignor import registry
 from muster.assignor.model import Assignor
@@ -23,13 +23,15 @@ from muster.protocol import codec
 from muster.protocol.events import Event, Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind
-from muster.simulation.log import Log, MemberRecord
-from muster.simulation.process import GROUP, delay
+from muster.simulation.log import GROUP, Log, MemberRecord, delay
 from muster.simulation.trace import record_text
 from muster.state import invariants
 from muster.state.assignor_outcome import Aside
 from muster.state.group import Group
 from muster.state.machine import Step, advance
+
+if TYPE_CHECKING:
+    from muster.simulation.kafka import SimulatedKafka
 
 Offsets = dict[str, int]
 FIRST_EPOCH = 1
@@ -188,32 +190,6 @@ class Job:
         self.batch = None
 
 
-class Simulation(Protocol):
-    """The calls of coordinators to their simulation. Times are true time in milliseconds."""
-
-    now: float
-    away_until: float
-
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        """Call `what` at a time."""
-
-    def send(self, event: Event) -> None:
-        """Write an event from outside the group."""
-
-    def deliver(self, record: MemberRecord) -> None:
-        """A record has reached its member's partition."""
-
-    def published(self) -> None:
-        """Records were written."""
-
-    def trace_line(self, text: str) -> None:
-        """Add a line to the trace."""
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the trace is kept."""
-
-
 class Jobs:
     """All running coordinators.
 
@@ -223,7 +199,7 @@ class Jobs:
     """
 
     def __init__(
-        self, simulation: Simulation, log: Log, rng: Random, kind: type[Job] = Job
+        self, simulation: SimulatedKafka, log: Log, rng: Random, kind: type[Job] = Job
     ) -> None:
         self.newest: Job | None = None
         self.running: list[Job] = []
@@ -274,9 +250,7 @@ class Jobs:
     def restart(self, written: int, *, checkpoint: bool) -> None:
         """The newest coordinator ends in the middle of a write, and soon starts again.
 
-        Args:
-            written: percentage of the records of its last batch that are published.
-            checkpoint: whether its checkpoint still exists.
+        Of its last batch `written` percent of the records are published.
         """
         job = self.newest
         if job is None:
@@ -295,11 +269,8 @@ class Jobs:
     def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
         """A second coordinator, without a checkpoint, claims the group while the first runs.
 
-        Args:
-            notices_ms: how long until the first one reads the claim.
-            late_ms: how much later than usual the first one's records reach Kafka.
-            starts_ms: how long the second one takes until its first batch.
-            obeys: whether the first one obeys the second one's ticks.
+        The first reads the claim after `notices_ms`, writes `late_ms` later than usual, and may
+        obey the second one's ticks. The second takes `starts_ms` until its first batch.
         """
         job = self.newest
         if job is None:
@@ -354,7 +325,7 @@ class Jobs:
     def _write(self, job: Job, batch: Batch, percent: int) -> None:
         records = [r for r in batch.step.records if self._rng.randrange(100) < percent]
         delivered = self._log.publish(records)
-        if self._simulation.is_traced:
+        if self._simulation.trace.is_kept:
             self._trace(job, batch, delivered)
         for record in delivered:
             self._simulation.deliver(record)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
-from muster.protocol.events import Event, Heartbeat, Tick
+from muster.protocol.covers import Cover
+from muster.protocol.events import Event, Tick
 from muster.protocol.records import WakeUp
-from muster.simulation.clock import Clock
 from muster.simulation.jobs import Job, Jobs
-from muster.simulation.log import Log, MemberRecord
-from muster.simulation.process import GROUP, delay
+from muster.simulation.log import GROUP, Log, MemberRecord, delay
 from muster.simulation.trace import Trace
 
 BEGINNING_MS = 1_000_000
@@ -53,22 +51,17 @@ class SimulatedKafka:
         log: the topics.
         jobs: the coordinators; none runs before `jobs.begin`.
         trace: what happened, if it is kept.
-        is_apart: whether a member that begins can heartbeat apart.
-        listens: whether the clock hears such members.
     """
-
-    is_apart = listens = False
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = Job) -> None:
         self.now = float(BEGINNING_MS)
         self.away_until = 0.0
         self.log = Log()
         self.trace = Trace(is_kept=traced)
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._rng = Random(f"broker/{seed}")  # noqa: S311 — no secret
         self._ticked = 0
-        self._clock = Clock(seed)
         self.jobs = Jobs(self, self.log, self._rng, job)
 
     @property
@@ -82,7 +75,7 @@ class SimulatedKafka:
 
     # ------------------------------------------------------------------------------- true time
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
+    def at(self, when: float, what: Callable[[], object]) -> None:
         """Call `what` at a time."""
         heapq.heappush(self._agenda, (max(when, self.now), next(self._order), what))
 
@@ -99,17 +92,18 @@ class SimulatedKafka:
     # ----------------------------------------------------------------------- what members need
 
     def write(
-        self, sender: Client, event: Event, done: Callable[[], None], *, apart: bool = False
+        self,
+        sender: Client,
+        event: Event,
+        done: Callable[[], None],
+        append: Callable[[Event], None] | None = None,
     ) -> None:
-        """Write an event to the log after a delay, behind earlier events of its sender."""
+        """Write an event to the log, or to `append`, later and behind its sender's others."""
         arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
         sender.sent_until = arrives
 
         def arrive() -> None:
-            if apart and isinstance(event, Heartbeat):
-                self.log.heartbeats.append((int(self.now), event))
-            else:
-                self._append(event)
+            (append or self._append)(event)
             self.at(self.now + self._delay(3), done)
 
         self.at(arrives, lambda: self._when_back(arrive))
@@ -127,21 +121,12 @@ class SimulatedKafka:
         """Add a line to the trace."""
         self.trace.add(self.clock_ms, text)
 
-    @property
-    def is_traced(self) -> bool:
-        """Whether the trace is kept."""
-        return self.trace.is_kept
-
     # ------------------------------------------------------------------------------- the broker
 
     def send(self, event: Event) -> None:
         """A client outside the group writes an event."""
-        self.send_oldest(deque([event]))
-
-    def send_oldest(self, waiting: deque[Event]) -> None:
-        """A client outside the group writes an event; those of its queue arrive in their order."""
         arrives = self.now + self._delay(4)
-        self.at(arrives, lambda: self._when_back(lambda: self._append(waiting.popleft())))
+        self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
 
     def deliver(self, record: MemberRecord) -> None:
         """A record has reached its member's partition."""
@@ -159,21 +144,22 @@ class SimulatedKafka:
         def ring() -> None:
             if self.log.wakes != number:
                 return
-            needless_ms = self._needless_until_ms(wake)
+            needless_ms = self.needless_until_ms(wake)
             if needless_ms > self.now:
                 self.at(needless_ms + self._delay(5), ring)
             else:
-                cover = self._clock.cover(self.log, int(self.now)) if self.listens else None
-                self.send(Tick(group=GROUP, published=wake.published, cover=cover))
+                self.send(Tick(group=GROUP, published=wake.published, cover=self.cover()))
                 self.at(self.now + TICK_AGAIN_MS, ring)
 
         self.at(wake.at_ms + self._delay(5), ring)
 
-    def _needless_until_ms(self, wake: WakeUp) -> int:
-        """The time up to which the group needs no tick; 0 = it needs one now."""
-        if wake.agreement is None or not self.listens:
-            return 0
-        return self._clock.needless_until_ms(wake.agreement, self.log, int(self.now))
+    def needless_until_ms(self, wake: WakeUp) -> int:
+        """Until when the group needs no tick; 0 = this clock hears no heartbeats, so it does."""
+        return 0
+
+    def cover(self) -> Cover | None:
+        """The cover of a tick; None = this clock hears no heartbeats."""
+        return None
 
     def _append(self, event: Event) -> None:
         self.log.append(event, int(self.now))

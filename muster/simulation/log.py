@@ -1,4 +1,4 @@
-"""Kafka in memory: the topics of one group, which keep their order and lose nothing.
+"""Kafka in memory: the topics of one group, which keep their order and lose nothing; its delays.
 
 Events are appended to the input topics and stamped with true time, in whole milliseconds: the
 broker's clock is exact. `publish` returns the records for members, in order, for delivery.
@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from muster.protocol.events import (
     Event,
     GroupConfig,
     GroupDeleted,
-    Heartbeat,
     LagReport,
     Origin,
     TopicsFound,
 )
+from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 
 MemberRecord = MemberAssignment | MemberGone
+GROUP = GroupId("g")
+RARELY = 0.03
+"""Probability that something takes ten times as long as usual."""
+
+
+def delay(rng: Random, usual: float) -> float:
+    """A random delay of about `usual`, rarely of ten times that; milliseconds."""
+    times = 10 if rng.random() < RARELY else 1
+    return 0.5 + rng.expovariate(1 / usual) * times
 
 
 def topic_of(event: Event) -> str:
@@ -41,7 +51,6 @@ class Log:
 
     Attributes:
         inputs: topic → its events, each with its origin.
-        heartbeats: those that members write apart, with their times.
         snapshot: state of the group that is read back, None = never published.
         wake: newest wake-up, None = never published.
         wakes: number of wake-ups published so far.
@@ -50,7 +59,6 @@ class Log:
     inputs: dict[str, list[Event]] = field(
         default_factory=lambda: {"membership": [], "config": [], "lag": []}
     )
-    heartbeats: list[tuple[int, Heartbeat]] = field(default_factory=list)
     snapshot: GroupSnapshot | None = None
     wake: WakeUp | None = None
     wakes: int = 0

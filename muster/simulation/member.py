@@ -34,10 +34,6 @@ _RETRIED = (
 _ANYBODY = 0
 
 
-def _nothing_written(task: Task) -> bool:
-    return False
-
-
 @dataclass(slots=True)
 class SimulatedMember:
     """One process.
@@ -67,7 +63,7 @@ class SimulatedMember:
     heartbeat_ms: int = 3_000
     ack_step_ms: int = 0
     tells: str = READY
-    has_state: Callable[[Task], bool] = _nothing_written
+    has_state: Callable[[Task], bool] = lambda task: False
     held: dict[Role, set[Task]] = field(default_factory=lambda: {role: set() for role in Role})
     disk: Disk = field(default_factory=Disk)
     releasing: dict[tuple[Role, Task], int] = field(default_factory=dict)
@@ -78,7 +74,6 @@ class SimulatedMember:
     epoch: int = 0
     seen: tuple[int, int] = (-1, -1)
     retry_ms: int | None = None
-    asked: bool = False
     now_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -190,10 +185,7 @@ class SimulatedMember:
         newer = record.revision > self.seen[1]
         self.seen = (order[0], max(self.seen[1], record.revision))
         begun = self._obey(record) if newer else set[Task]()
-        self.asked |= record.report
-        if (self.asked and self._done_asking()) or self._is_news(begun):
-            return [self.report(begun)]
-        return []
+        return [self.report(begun)] if record.report or self._is_news(begun) else []
 
     def _obey(self, record: MemberAssignment) -> set[Task]:
         """Act on an assignment; return tasks that have a copy now and had none before."""
@@ -241,10 +233,6 @@ class SimulatedMember:
     def _is_news(self, copies: set[Task]) -> bool:
         """Whether the state of these copies must be reported."""
         return bool(copies) if self.tells == LAG else bool(copies & self.ready)
-
-    def _done_asking(self) -> bool:
-        self.asked = False
-        return True
 
     def _take_fault(self, fault: Fault, now_ms: int) -> list[Event]:
         if fault in _RETRIED:

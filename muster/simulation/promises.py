@@ -276,10 +276,7 @@ def broken_at_end(
 ) -> list[str]:
     """Promises broken at the end of a life; empty = all are kept.
 
-    Args:
-        group: the group at the end.
-        processes: by member id.
-        still_ms: how long ago a generation or a holding last changed.
+    `still_ms` is how long ago a generation or a holding last changed.
     """
     if not group.roster:
         return []

@@ -106,7 +106,6 @@ class SimulatedGroup:
         Raises:
             NeverSettles: the group acts without end at one instant.
         """
-        waiting = [(0, scenario.group), *scenario.events]
         self._instant(0, [scenario.group])
         waiting = list(scenario.events)
         while True:
@@ -155,7 +154,8 @@ class SimulatedGroup:
         self._look()
         for member in self.members.values():
             if member.is_heard and self._beat_ms[member.id] <= at_ms:
-                batch.append(self._beat(member))
+                self._beat_ms[member.id] = at_ms + member.heartbeat_ms
+                batch.append(member.heartbeat())
         for event in now:
             batch += self._apply(event)
         if self._wake_ms is not None and self._wake_ms <= at_ms:
@@ -177,10 +177,6 @@ class SimulatedGroup:
         # While a plug-in's answer waits for the next batch, its generation is not shown yet.
         if self._changed_ms == self.now_ms and self.group.target.deferred is None:
             self.timeline.observe(self.now_ms, self.group, self.members)
-
-    def _beat(self, member: SimulatedMember) -> Event:
-        self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
-        return member.heartbeat()
 
     def _acts(self) -> list[Event]:
         due = [m for m in self.members.values() if m.is_due(self.now_ms)]
@@ -241,8 +237,8 @@ class SimulatedGroup:
 
     def _apply(self, event: ScenarioEvent) -> list[Event]:
         match event:
-            case Configured():
-                return [self._configure(event)]
+            case Configured(assignor=name, settings=settings, tasks=tasks):
+                return [GroupConfig(group=GROUP, assignor=name, settings=settings, tasks=tasks)]
             case Joins():
                 return self._join(event)
             case scenario_events.Returns():
@@ -283,11 +279,6 @@ class SimulatedGroup:
                 alive = [m for _, m in sorted(self.members.items()) if m.alive]
                 return [m.joining() for m in alive if connect or m is member]
 
-    def _configure(self, row: Configured) -> Event:
-        return GroupConfig(
-            group=GROUP, assignor=row.assignor, settings=row.settings, tasks=row.tasks
-        )
-
     def _join(self, row: Joins) -> list[Event]:
         member = SimulatedMember(
             row.join,
@@ -319,7 +310,6 @@ class SimulatedGroup:
             crashed=False,
             epoch=0,
             seen=(-1, -1),
-            asked=False,
             now_ms=self.now_ms,
         )
         return [self._start(member)]

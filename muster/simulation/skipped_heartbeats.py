@@ -28,9 +28,7 @@ _ROUNDS = 4
 def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | None:
     """Broker time of the group's next deadline, if only heartbeats happen before it; else None.
 
-    Args:
-        group: the group now.
-        processes: all processes, including those that have ended.
+    The processes include those that have ended.
     """
     settings, live = group.settings, list(group.roster)
     heard = [process for process in processes if process.is_heard]

@@ -80,14 +80,9 @@ class Timeline:
         placement: Placement,
         behind_ms: int,
     ) -> None:
-        """Add a generation.
+        """Add a generation, with the input and the output of the assignor.
 
-        Args:
-            at_ms: when it was placed.
-            record: its record.
-            view: input of the assignor.
-            placement: output of the assignor.
-            behind_ms: how far the group's clock was behind `at_ms`.
+        `behind_ms` is how far the group's clock was behind `at_ms`, when it was placed.
         """
         self._close()
         followup_ms = placement.followup_ms
@@ -116,6 +111,12 @@ class Timeline:
     def observe(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
         """Record what each member holds now."""
         held_now: HeldTasks = {}
+        table = group.table
+
+        def place(task: Task) -> tuple[int, Task]:  # tasks that the table does not have are last
+            index = table.find(task)
+            return (len(table) if index is None else index, task)
+
         for member in group.roster:
             process = members.get(member.id)
             if process is not None and process.crashed and member.id in self._shown:
@@ -124,7 +125,7 @@ class Timeline:
                 continue
             held = process.held if process is not None else {role: set() for role in Role}
             held_now[member.id] = {
-                role: tuple(map(str, sorted(held[role], key=_table_order(group)))) for role in Role
+                role: tuple(map(str, sorted(held[role], key=place))) for role in Role
             }
         if held_now != self._shown:
             self.changed_ms = at_ms
@@ -136,7 +137,7 @@ class Timeline:
             self._owner[task] = owner
             self.downtime_ms += at_ms - self._down_since.pop(task, at_ms)
         for task in self._owner.keys() - running.keys():
-            if group.table.find(task) is None:
+            if table.find(task) is None:
                 self._down_since.pop(task, None)
             else:
                 self._down_since.setdefault(task, at_ms)
@@ -155,18 +156,3 @@ class Timeline:
         if self.entries:
             self.entries[-1].members = self._shown
             self.entries[-1].state = self._state
-
-
-def _table_order(group: Group) -> _TableOrder:
-    return _TableOrder(group)
-
-
-class _TableOrder:
-    """Sorts tasks as the group's table does, and tasks that it does not have last."""
-
-    def __init__(self, group: Group) -> None:
-        self._table = group.table
-
-    def __call__(self, task: Task) -> tuple[int, Task]:
-        index = self._table.find(task)
-        return (len(self._table) if index is None else index, task)

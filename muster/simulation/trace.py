@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
-from muster.protocol.ids import Role
+from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberAssignment, MemberGone
-from muster.protocol.tasks import TaskSet
 
 LINES_MAX = 400
 
@@ -29,7 +29,7 @@ class Trace:
             self.lines.append(f"{at_ms:>9,.0f} ms  {text}")
 
 
-def tasks_text(tasks: TaskSet) -> str:
+def tasks_text(tasks: Iterable[Task]) -> str:
     """Tasks as text."""
     return " ".join(map(str, tasks))
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from muster.demo.cluster import JOB, LocalCluster
-from muster.documents.units import parse_tasks
 from muster.kafka.writer import append
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import GroupId, MemberId
@@ -17,7 +16,7 @@ from muster.protocol.settings import DEFAULT_ASSIGNOR, parse_settings
 from muster.protocol.topics import TopicKind, topic_name
 from muster.testing.container import choice, kafka_container
 from muster.testing.errors import EnvironmentFailed
-from muster.testing.tasks import Tasks, rows_of
+from muster.testing.tasks import Tasks, units_of
 
 START_S: Final = 240.0
 LOOK_S: Final = 0.2
@@ -56,7 +55,7 @@ class Cluster:
             group=GroupId(group),
             assignor=assignor,
             settings=parse_settings(dict(config or {}), assignor),
-            tasks=parse_tasks(rows_of(tasks)),
+            tasks=units_of(tasks),
         )
         append(self._local.clients, topic_name(TopicKind.CONFIG), event)
 

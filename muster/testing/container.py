@@ -9,11 +9,8 @@ known before it starts, so the host's port is chosen first.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 
 from muster.broker.embedded_kafka import HOST, PROPERTIES, VERSION, free_port
 from muster.testing.errors import EnvironmentFailed
@@ -22,8 +19,6 @@ ADDRESS = "MUSTER_TEST_BOOTSTRAP"
 KIND = "MUSTER_TEST_BROKER"
 KINDS = ("", "container", "embedded")
 IMAGE = os.environ.get("KAFKA_IMAGE") or f"apache/kafka:{VERSION}"
-ENGINE_TIMEOUT_S = 10
-PULL_TIMEOUT_S = 300
 START_TIMEOUT_S = 120
 _PORT = 19092
 """The port inside the container."""
@@ -41,25 +36,6 @@ def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> st
     if kind not in KINDS:
         raise EnvironmentFailed(f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}")
     return kind or given or ("container" if has_engine() else "embedded")
-
-
-@cache
-def is_at_hand() -> bool:
-    """Whether an engine answers and has or gets the image. Returns at once without an engine."""
-    if shutil.which("docker") is None or not _docker("version", timeout_s=ENGINE_TIMEOUT_S):
-        return False
-    return _docker("image", "inspect", IMAGE, timeout_s=ENGINE_TIMEOUT_S) or _docker(
-        "pull", "--quiet", IMAGE, timeout_s=PULL_TIMEOUT_S
-    )
-
-
-def _docker(*arguments: str, timeout_s: float) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            ["docker", *arguments], capture_output=True, check=False, timeout=timeout_s
-        )
-        return done.returncode == 0
-    return False
 
 
 @contextmanager

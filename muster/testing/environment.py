@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final
 
 from muster import plugins
 from muster.assignor import registry
 from muster.assignor.model import Assignor
-from muster.documents.units import parse_tasks
 from muster.errors import BadInput
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import MemberId, Task, parse_task
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import TaskTable, Unit
+from muster.protocol.tasks import TaskTable
 from muster.simulation.jobs import Job
-from muster.simulation.process import GROUP
+from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
 from muster.testing.fault_scripts import Fault
 from muster.testing.kafka_with_history import KafkaWithHistory
 from muster.testing.settled import unsettled
 from muster.testing.simulated_machine import (
     VirtualMachine,
-    current_machine,
     end_simulated_time,
     simulate_time,
 )
-from muster.testing.tasks import Tasks, rows_of
-from muster.testing.threads import Threads
+from muster.testing.tasks import Tasks, units_of
+from muster.testing.threads import Threads, current_machine
 from muster.testing.worker import SimulatedWorker
 from muster.worker.lease import stop_ms
 
@@ -88,7 +85,7 @@ class Environment:
         self.changelogs: dict[tuple[str, int], int] = {}
         self._assignor, lookup = _lookup(assignor)
         self._config = dict(config or {})
-        self._units = _units(tasks)
+        self._units = units_of(tasks)
         self._tables = [TaskTable(self._units)]  # of every configuration so far
         self._seed = seed
         self.workers: dict[str, SimulatedWorker] = {}
@@ -191,7 +188,7 @@ class Environment:
     def expire(self, name: str) -> None:
         """Freeze a worker until the group has given its tasks away, then let it go on."""
         self.freeze(name)
-        self._until(lambda: not self._is_member(name), f"{name} has not expired", SETTLE_S)
+        self._until(lambda: not self._is_member(name), lambda: f"{name} has not expired", SETTLE_S)
         self.advance(EXPIRED_S)
         self.thaw(name)
         self.advance(0)
@@ -232,7 +229,7 @@ class Environment:
         self, *, tasks: Tasks | None = None, config: Mapping[str, object] | None = None
     ) -> None:
         """An operator changes the group's tasks, or some of its settings."""
-        units = self._units if tasks is None else _units(tasks)
+        units = self._units if tasks is None else units_of(tasks)
         changed = {**self._config, **(config or {})}
         parse_settings(changed, self._assignor)  # raises before anything is changed
         self._log("* the group is configured")
@@ -255,7 +252,7 @@ class Environment:
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
         """Call `what` in the thread of the test when that much time has passed."""
-        self._kafka.at(self._kafka.now + seconds * 1000, lambda: self._do_if_open(what))
+        self._kafka.at(self._kafka.now + seconds * 1000, lambda: self._is_open and what())
 
     def calm(self) -> None:
         """End every fault: each worker runs and reaches Kafka, and no member is drained.
@@ -313,7 +310,7 @@ class Environment:
             EnvironmentFailed: something is still to be done after `within` seconds.
         """
         began = self.now
-        self._until(lambda: self._unsettled() is None, "the group has not settled", within)
+        self._until(lambda: not self._unsettled(), lambda: "the group has not settled", within)
         return self.now - began
 
     # ------------------------------------------------------------------- questions and checks
@@ -377,7 +374,7 @@ class Environment:
             EnvironmentFailed: a task is not, after `within` seconds.
         """
         idle = self._idle
-        self._until(lambda: not idle(), "", within, lambda: f"no worker runs {', '.join(idle())}")
+        self._until(lambda: not idle(), lambda: f"no worker runs {', '.join(idle())}", within)
 
     # ------------------------------------------------------------------------------ the end
 
@@ -394,19 +391,10 @@ class Environment:
     def __enter__(self) -> Environment:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     # ----------------------------------------------------------------------------- the inside
-
-    def _do_if_open(self, what: Callable[[], object]) -> None:
-        if self._is_open:
-            what()
 
     def _log(self, text: str) -> None:
         self._history.add_line(self._kafka.now, text)
@@ -453,23 +441,14 @@ class Environment:
             for failure in worker.failures():
                 raise failure
 
-    def _until(
-        self,
-        stop: Callable[[], bool],
-        why: str,
-        within: float,
-        explain: Callable[[], str] | None = None,
-    ) -> None:
+    def _until(self, stop: Callable[[], bool], why: Callable[[], str], within: float) -> None:
+        """Let time pass until `stop()`; if it does not come, `why` says what is wrong."""
         until = self._kafka.now + within * 1000
         while not stop():
             if self._kafka.now >= until:
-                reasons = [
-                    why,
-                    "" if explain is None else explain(),
-                    self._unsettled(in_words=True) or "",
-                ]
-                text = ": ".join(reason for reason in reasons if reason)
-                raise self._history.failed(f"after {within:g} s {text}")
+                unsettled = self._unsettled(in_words=True)
+                text = f"after {within:g} s {why()}" + (f": {unsettled}" if unsettled else "")
+                raise self._history.failed(text)
             self._drive(min(until, self._kafka.now + LOOK_MS))
 
     def _tasks(self) -> list[Task]:
@@ -502,10 +481,6 @@ class Environment:
             return "no coordinator has read what the operator wrote"
         workers, now = self.workers.values(), self._kafka.now
         return unsettled(self._kafka.jobs, workers, now, in_words=in_words)
-
-
-def _units(tasks: Tasks) -> tuple[Unit, ...]:
-    return parse_tasks(rows_of(tasks))
 
 
 def _lookup(assignor: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:

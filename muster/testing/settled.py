@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster.protocol.ids import MemberId
+from muster.protocol.ids import MemberId, Role
+from muster.protocol.records import GroupState
 from muster.simulation.jobs import Jobs
-from muster.simulation.unfinished_work import still_moving
 from muster.state import invariants
+from muster.state.group import Group
 from muster.state.waiting_tasks import waits_of
 from muster.testing.worker import SimulatedWorker
 from muster.worker.session_states import State
@@ -16,13 +17,9 @@ from muster.worker.session_states import State
 def unsettled(
     jobs: Jobs, workers: Iterable[SimulatedWorker], now: float, *, in_words: bool
 ) -> str | None:
-    """Describe what the group or a worker still does; None = the group has settled.
+    """Describe what the group or a worker (its newest process) still does; None = it has settled.
 
-    Args:
-        jobs: the coordinators.
-        workers: the newest process of each worker.
-        now: true time in ms.
-        in_words: whether a person reads the description; a short one is quicker.
+    With `in_words` a person reads the description; a short one is quicker. `now` is true time, ms.
     """
     if jobs.newest is None:
         return "no coordinator runs"
@@ -50,6 +47,19 @@ def unsettled(
         held, recorded = worker.session.holding, invariants.holding_of(group, slot)
         if held.digest() != recorded.digest():
             return f"{name} holds {held}, and the group expects {recorded}"
+    return None
+
+
+def still_moving(group: Group) -> str | None:
+    """Describe what the group itself shows that it still does; None = nothing."""
+    if group.state is not GroupState.STABLE or group.recovery.asked:
+        return f"the group is {group.state.value} ({group.cause})"
+    if (group.target.active != group.target.destination).any():
+        return "a task is not where it belongs"
+    if len(group.owned.copies[Role.LEARNER].kept) or group.target.again:
+        return f"a learner is still needed ({group.cause})"
+    if group.timers.delay_until_ms is not None:
+        return "tasks of a lost member wait for its return"
     return None
 
 

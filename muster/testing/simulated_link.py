@@ -9,8 +9,7 @@ from random import Random
 from muster.protocol.events import LagReport, Leave
 from muster.protocol.tasks import TaskSet
 from muster.simulation.kafka import SimulatedKafka
-from muster.simulation.log import MemberRecord
-from muster.simulation.process import delay
+from muster.simulation.log import MemberRecord, delay
 from muster.testing.simulated_machine import VirtualMachine
 from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.messages import Acknowledged, Begin, CaughtUp, Failed, Input, Read, Send
@@ -62,7 +61,7 @@ class SimulatedLink:
     def send(self, sent: Send) -> None:
         """Write an event; `Acknowledged` or `Failed` is posted later."""
         self._unsent.append(sent)
-        self._kafka.at(self._kafka.now + GIVEN_UP_MS, lambda: self._give_up(sent))
+        self._kafka.at(self._kafka.now + GIVEN_UP_MS, lambda: self._answer(Failed(sent)))
         self._when_connected(lambda: self._write(sent))
         if not isinstance(sent.event, Leave | LagReport) and not self.is_cut:
             self._kafka.end_of(self, lambda end: self._note_end(end, sent.sent_ms))
@@ -121,18 +120,15 @@ class SimulatedLink:
     def _write(self, sent: Send) -> None:
         if sent in self._unsent:
             self._kafka.write(
-                self, sent.event, lambda: self._when_connected(lambda: self._acknowledge(sent))
+                self,
+                sent.event,
+                lambda: self._when_connected(lambda: self._answer(Acknowledged(sent))),
             )
 
-    def _acknowledge(self, sent: Send) -> None:
-        if sent in self._unsent:
-            self._unsent.remove(sent)
-            self._post(Acknowledged(sent))
-
-    def _give_up(self, sent: Send) -> None:
-        if sent in self._unsent:
-            self._unsent.remove(sent)
-            self._post(Failed(sent))
+    def _answer(self, answer: Acknowledged | Failed) -> None:
+        if answer.sent in self._unsent:
+            self._unsent.remove(answer.sent)
+            self._post(answer)
 
     def _take_in(self) -> None:
         if self._is_open and self._records:

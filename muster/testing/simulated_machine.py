@@ -13,30 +13,36 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from muster.simulation.kafka import SimulatedKafka
 from muster.testing.threads import (
     EnvironmentClosed,
-    Owner,
     Threads,
     VirtualFlag,
     VirtualQueue,
     VirtualThread,
-    current_owner,
+    current_machine,
 )
+from muster.worker.machine import Machine
 
 EPOCH_S: Final = 1_767_225_600.0
 """`time.time` at the beginning of an environment: 2026-01-01 UTC."""
 
 
-class VirtualMachine(Owner):
-    """Where one simulated process runs."""
+class VirtualMachine(Machine):
+    """Where one simulated process runs.
 
-    look_up_s: float | None = None
+    Attributes:
+        name: for people.
+        runs: whether its threads may run now: it is alive and not frozen.
+    """
+
+    look_up_s = None
 
     def __init__(self, name: str, kafka: SimulatedKafka, threads: Threads, seed: str) -> None:
-        super().__init__(name)
+        self.name = name
+        self.runs = True
         self._kafka = kafka
         self._threads = threads
         self._rng = Random(seed)  # noqa: S311 — no secret
@@ -66,7 +72,7 @@ class VirtualMachine(Owner):
         """A number from the environment's seed."""
         return self._rng.uniform(low, high)
 
-    def queue(self) -> VirtualQueue[Any]:
+    def queue(self) -> VirtualQueue:
         """A queue on simulated time."""
         return VirtualQueue(self._threads)
 
@@ -130,12 +136,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 _REAL: Final = (time.sleep, time.monotonic, time.time)
 _open = 0
-
-
-def current_machine() -> VirtualMachine | None:
-    """The machine of the calling thread; None if it is not a thread of an environment."""
-    owner = current_owner()
-    return owner if isinstance(owner, VirtualMachine) else None
 
 
 def _sleep(seconds: float) -> None:

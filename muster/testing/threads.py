@@ -12,15 +12,16 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.protocol.errors import MusterError
 from muster.simulation.kafka import SimulatedKafka
 
-_Item = TypeVar("_Item")
+if TYPE_CHECKING:
+    from muster.testing.simulated_machine import VirtualMachine
+
 HANGS_S: Final = 60.0
 """Real time after which a thread counts as hanging: it waits for something not simulated."""
 FOREVER: Final = float("inf")
@@ -39,24 +40,11 @@ class EnvironmentClosed(BaseException):
     """Ends a thread, because the environment is closed."""
 
 
-class Owner:
-    """The process that a thread belongs to.
-
-    Attributes:
-        name: for people.
-        runs: whether its threads may run now: it is alive and not frozen.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.runs = True
-
-
 class VirtualThread(threading.Thread):
     """A thread of a simulated process."""
 
     def __init__(
-        self, threads: Threads, owner: Owner, name: str, target: Callable[[], None]
+        self, threads: Threads, owner: VirtualMachine, name: str, target: Callable[[], None]
     ) -> None:
         super().__init__(name=f"{owner.name}-{name}", daemon=True)
         self.owner = owner
@@ -212,57 +200,36 @@ class Threads:
             raise hangs[0]
 
 
-class VirtualQueue(Generic[_Item]):
+class VirtualQueue(queue.SimpleQueue[Any]):
     """A queue whose readers wait in simulated time."""
 
     def __init__(self, threads: Threads) -> None:
+        super().__init__()
         self._threads = threads
-        self._items: deque[_Item] = deque()
 
-    def put(self, item: _Item) -> None:
-        """Add an item."""
-        self._items.append(item)
-
-    def get(self, *, timeout: float | None = None) -> _Item:
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ANN401
         """Take the oldest item; wait for one.
 
         Raises:
             queue.Empty: none came within `timeout` seconds.
         """
-        if not self._threads.wait(lambda: bool(self._items), timeout):
-            raise queue.Empty
-        return self._items.popleft()
-
-    def empty(self) -> bool:
-        """Whether it has no item now."""
-        return not self._items
+        self._threads.wait(lambda: not self.empty(), timeout if block else 0)
+        return super().get(block=False)
 
 
-class VirtualFlag:
+class VirtualFlag(threading.Event):
     """A flag for which threads wait in simulated time."""
 
     def __init__(self, threads: Threads) -> None:
+        super().__init__()
         self._threads = threads
-        self._is_set = False
-
-    def set(self) -> None:
-        """Set it."""
-        self._is_set = True
-
-    def clear(self) -> None:
-        """Clear it."""
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-        return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set; False when `timeout` seconds passed first."""
         return self._threads.wait(self.is_set, timeout)
 
 
-def current_owner() -> Owner | None:
-    """The process of the calling thread; None if it is not a thread of an environment."""
+def current_machine() -> VirtualMachine | None:
+    """The machine of the calling thread; None if it is not a thread of an environment."""
     thread = threading.current_thread()
     return thread.owner if isinstance(thread, VirtualThread) else None

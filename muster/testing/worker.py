@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
 from muster.signing.keyring import KeyFile
+from muster.simulation.trace import tasks_text
 from muster.testing.history import History, Process
 from muster.testing.simulated_link import SimulatedLags, SimulatedLink
 from muster.testing.simulated_machine import VirtualLoop, VirtualMachine
 from muster.testing.threads import EnvironmentClosed
 from muster.worker.assignment import Assignment
 from muster.worker.changelog import Changelog
-from muster.worker.messages import Input, LeaveAsked
+from muster.worker.messages import LeaveAsked
 from muster.worker.session import Session
 from muster.worker.session_states import State
 from muster.worker.worker import Worker
@@ -121,25 +122,21 @@ class SimulatedWorker(Worker):
         """Report tasks that have stopped; see `Worker.released`."""
         named = set(TaskSet.of(tasks)) & self.process.stopping
         if named:
-            self._log_line(f"has released {_text(sorted(named))}")
+            self._log_line(f"has released {tasks_text(sorted(named))}")
             self._history.end(self.process, named, self._kafka.now, "it released the task")
         super().released(*tasks)
 
     def ready(self, *tasks: Task | str) -> None:
         """Report copies that have caught up; see `Worker.ready`."""
-        self._log_line(f"reports {_text(TaskSet.of(tasks))} as ready")
+        self._log_line(f"reports {tasks_text(TaskSet.of(tasks))} as ready")
         super().ready(*tasks)
 
     # ------------------------------------------------------------------------ its surroundings
 
     def _new_link(
-        self,
-        clients: ClientSettings,
-        prefix: str,
-        post: Callable[[Input], None],
-        keys: KeyFile | None,
+        self, clients: ClientSettings, prefix: str, keys: KeyFile | None
     ) -> SimulatedLink:
-        self.link = SimulatedLink(self._kafka, self.member_id, self.machine, post)
+        self.link = SimulatedLink(self._kafka, self.member_id, self.machine, self._inbox.put)
         return self.link
 
     def _new_lags(
@@ -191,7 +188,7 @@ class SimulatedWorker(Worker):
 
     def _called(self, name: str, tasks: tuple[Task, ...]) -> float:
         now = self._kafka.now
-        self._log_line(f"{name}({_text(tasks)})")
+        self._log_line(f"{name}({tasks_text(tasks)})")
         self.process.doing[name] = now
         if name == "on_assigned":
             self._history.begin(self.process, tasks, now)
@@ -205,7 +202,7 @@ class SimulatedWorker(Worker):
         self.process.raised.pop(name, None)
         if now > began:
             self._log_line(
-                f"{name}({_text(tasks)}) has returned after {(now - began) / 1000:.3f} s"
+                f"{name}({tasks_text(tasks)}) has returned after {(now - began) / 1000:.3f} s"
             )
         if name in STOPS:
             self.process.stopping -= set(tasks)
@@ -228,7 +225,3 @@ def _named(watching: Callable[..., Any], call: Callable[..., Any] | None) -> Cal
     if call is not None:
         watching.__qualname__ = getattr(call, "__qualname__", repr(call))
     return watching
-
-
-def _text(tasks: Iterable[Task]) -> str:
-    return " ".join(map(str, tasks))

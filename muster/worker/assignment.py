@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import NamedTuple
 
 from muster.protocol.ids import Role, Task
@@ -67,29 +68,13 @@ class Assignment:
 
     def role_of(self, task: Task) -> Role | None:
         """The role of a task; None when it is not assigned to this member."""
-        for role, tasks in (
-            (Role.ACTIVE, self.active),
-            (Role.STANDBY, self.standby),
-            (Role.LEARNER, self.learner),
-        ):
-            if task in tasks:
-                return role
-        return None
+        sets = zip(Role, (self.active, self.standby, self.learner), strict=True)
+        return next((role for role, tasks in sets if task in tasks), None)
 
 
 def assignment_of(record: MemberAssignment) -> Assignment:
     """The assignment in a record."""
-    return Assignment(
-        group=record.group,
-        member=record.member,
-        incarnation=record.incarnation,
-        coordinator_epoch=record.coordinator_epoch,
-        generation=record.generation,
-        epoch=record.epoch,
-        revision=record.revision,
-        active=record.active,
-        standby=record.standby,
-        learner=record.learner,
-        message=record.message,
-        next=record.next,
-    )
+    return Assignment(*_fields_of(record))
+
+
+_fields_of = attrgetter(*(field.name for field in fields(Assignment)))

@@ -1,17 +1,12 @@
 """Calls the user's callbacks: one at a time, in order, in a thread of their own.
 
-The session goes on while a callback runs. The rules:
+The session goes on while a callback runs. docs/worker.md has the rules for callbacks that raise and
+for losses. The group does not learn of an `on_assigned` or `on_learn` that raises: a task that
+fails here would fail one member after the other. After a stop that kept failing it is unknown
+whether the tasks stopped, so the worker fails without reporting them as released.
 
-- `on_assigned` and `on_learn` that raise are called again, with growing pauses, until they return
-  or their tasks are taken away; other callbacks do not wait. The group does not learn of it: a task
-  that fails here would fail one member after the other.
-- `on_revoked`, `on_forget` and `on_lost` that raise are called `STOP_ATTEMPTS` times. After that it
-  is unknown whether the tasks stopped, so the worker fails without reporting them as released.
-- Without an event loop, a callback that returns an awaitable counts as one that raised.
-- While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before
-  the others. When the callback returns, the rest has stopped.
-- After a loss `on_lost` is called at once, even while another callback runs, with the tasks whose
-  start callback had returned. A running `on_assigned` gets an `on_lost` of its own after it.
+While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before the
+others. When the callback returns, the rest has stopped.
 """
 
 from __future__ import annotations
@@ -26,14 +21,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_exponential
+from tenacity.wait import wait_base
 
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
-from muster.worker.machine import THIS_MACHINE, Machine, Waiting
+from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import AllStopped, Input, Released
-from muster.worker.retry_pauses import pause_s_of
 
 log = logging.getLogger("muster.worker")
 
@@ -123,14 +118,12 @@ class Caller:
         self._lease_runs = lease_runs
         self._machine = machine
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue: Waiting[_Call | None] = machine.queue()
+        self._queue: queue.SimpleQueue[_Call | None] = machine.queue()
         self._again: list[_Call] = []  # failed calls to repeat; used by the thread only
         self._lock = threading.Lock()
         self._era = 0
         self._running: _Call | None = None
-        self._released_early = (
-            EMPTY  # tasks of the running call that were released before it returned
-        )
+        self._released_early = EMPTY  # tasks of the running call, released before it returned
         self._since_s = 0.0  # when the running call began
         self._hung_s = HUNG_S  # how long it may run before it is logged
         self._started: _Lost = {}
@@ -170,16 +163,13 @@ class Caller:
             if call is None or runs_s < self._hung_s:
                 return None
             self._hung_s *= 2
-            running_tasks = (
-                ", ".join(map(str, call.tasks - self._released_early)) or "tasks that were released"
-            )
+            running_tasks = ", ".join(map(str, call.tasks - self._released_early))
         if call.start:
             verb, effect = "start", "callbacks behind it wait"
         else:
             verb, effect = "stop", "the group waits for it, and fences a member that is too slow"
-        return (
-            f"the callback that is to {verb} {running_tasks} has run for {runs_s:.0f} s; {effect}"
-        )
+        tasks = running_tasks or "tasks that were released"
+        return f"the callback that is to {verb} {tasks} has run for {runs_s:.0f} s; {effect}"
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Queue the start of tasks."""
@@ -409,3 +399,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _name(callback: Callback) -> str:
     return getattr(callback, "__qualname__", repr(callback))
+
+
+def pause_s_of(rule: wait_base, attempt: int) -> float:
+    """The pause that a rule of tenacity gives after this many failed attempts, in seconds."""
+    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
+    state.attempt_number = attempt
+    return float(rule(state))

@@ -57,13 +57,8 @@ class ChangelogLags:
     ) -> None:
         """Prepare; nothing is connected yet.
 
-        Args:
-            config: librdkafka's settings of an admin client.
-            positions: the user's function; called in this object's thread, for one task at a time.
-                None = no lags are computed.
-            on_disk: copies that an earlier process left on the disk.
-            post: takes lags that changed.
-            machine: where it runs.
+        `positions` is called in this object's thread, for one task at a time; None = no lags are
+        computed. `on_disk` are copies that an earlier process left. `post` gets lags that changed.
         """
         self._positions = positions
         self._on_disk = on_disk

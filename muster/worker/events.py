@@ -19,8 +19,7 @@ LAGS_MAX: Final = 20_000
 class EventBuilder:
     """Builds the events of a member, and remembers the lags that its reports carry.
 
-    Args:
-        join: the member's own settings; its incarnation, holding and lags are filled in.
+    The join that it gets has the member's own settings; the rest of each join is filled in.
     """
 
     def __init__(self, join: Join) -> None:

@@ -19,11 +19,7 @@ COPIES: Final = (Role.STANDBY, Role.LEARNER)
 
 
 class Holdings:
-    """The tasks of one session.
-
-    Args:
-        active: tasks that the member runs already.
-    """
+    """The tasks of one session, which may run some actives already."""
 
     def __init__(self, active: TaskSet = EMPTY) -> None:
         self._held: dict[Role, TaskSet] = {**dict.fromkeys(Role, EMPTY), Role.ACTIVE: active}
@@ -121,8 +117,4 @@ def tasks_by_role(record: MemberAssignment | None) -> dict[Role, TaskSet]:
     """The task sets of an assignment; all empty without one."""
     if record is None:
         return dict.fromkeys(Role, EMPTY)
-    return {
-        Role.ACTIVE: record.active,
-        Role.STANDBY: record.standby,
-        Role.LEARNER: record.learner,
-    }
+    return dict(zip(Role, (record.active, record.standby, record.learner), strict=True))

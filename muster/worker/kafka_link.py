@@ -34,8 +34,7 @@ from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
-from muster.worker.configured_groups import configured_groups
-from muster.worker.dictionary import Dictionaries, find_names
+from muster.worker.groups_topic import Dictionaries, configured_groups, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.reader_progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
@@ -107,15 +106,7 @@ class Link:
         post: Post,
         keys: KeyFile | None = None,
     ) -> None:
-        """Prepare; nothing is connected yet.
-
-        Args:
-            clients: how to reach the cluster.
-            prefix: of muster's topics.
-            group: the group to join.
-            member: the member whose records are read.
-            post: takes inputs of the session, from any thread.
-            keys: sign the events; None = they are not signed.
+        """Prepare; nothing is connected yet. `post` is called from any thread.
 
         Raises:
             ConfigError: client settings that librdkafka does not have, or refuses.

@@ -1,60 +1,24 @@
 """What a worker asks of its machine: the time, sleep, random numbers, threads and ways to wait.
 
-`ThisMachine` is the real one. `muster.testing` has one whose time is simulated; on it the same
-worker code runs.
+`muster.testing` has a machine whose time is simulated; on it the same worker code runs.
 """
 
 from __future__ import annotations
 
-import queue
 import random
 import secrets
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final
 
 from muster.boottime import boottime_ms
 
-_Item = TypeVar("_Item")
 
-
-class Waiting(Protocol[_Item]):
-    """A queue; see `queue.SimpleQueue`."""
-
-    def put(self, item: _Item) -> None:
-        """Add an item; never waits."""
-
-    def get(self, *, timeout: float | None = None) -> _Item:
-        """Take the oldest item; wait for one.
-
-        Raises:
-            queue.Empty: none came within `timeout` seconds.
-        """
-
-    def empty(self) -> bool:
-        """Whether it has no item now."""
-
-
-class Flag(Protocol):
-    """Something that is set, and cleared; see `threading.Event`."""
-
-    def set(self) -> None:
-        """Set it; those who wait for it go on."""
-
-    def clear(self) -> None:
-        """Clear it."""
-
-    def is_set(self) -> bool:
-        """Whether it is set."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set; False when `timeout` seconds passed first."""
-
-
-class Machine(Protocol):
-    """Where a worker runs.
+class Machine:
+    """The machine that this process runs on.
 
     Attributes:
         look_up_s: longest time that a thread may wait for something before it looks at the clock
@@ -62,33 +26,39 @@ class Machine(Protocol):
             suspended unnoticed.
     """
 
-    @property
-    def look_up_s(self) -> float | None:
-        """See the class."""
+    look_up_s: float | None = 1.0
 
     def boottime_ms(self) -> int:
         """Milliseconds since boot, suspended time included; leases are measured on it."""
+        return boottime_ms()
 
     def monotonic_s(self) -> float:
         """A clock in seconds that never steps."""
+        return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Let the calling thread wait."""
+        time.sleep(seconds)
 
     def seed(self) -> int:
         """63 random bits that no other process has."""
+        return secrets.randbits(63)
 
     def between(self, low: float, high: float) -> float:
         """A random number, evenly distributed."""
+        return random.uniform(low, high)  # noqa: S311 — no secret
 
-    def queue(self) -> Waiting[Any]:
+    def queue(self) -> SimpleQueue[Any]:
         """A new queue."""
+        return SimpleQueue()
 
-    def flag(self) -> Flag:
+    def flag(self) -> threading.Event:
         """A new flag, not set."""
+        return threading.Event()
 
     def thread(self, name: str, target: Callable[[], None]) -> threading.Thread:
         """A new thread, not started; the process may end before it does."""
+        return threading.Thread(target=target, name=name, daemon=True)
 
     def result(self, future: Future[None]) -> None:
         """Wait for the end of a coroutine that runs on an event loop.
@@ -96,48 +66,7 @@ class Machine(Protocol):
         Raises:
             BaseException: what the coroutine raised.
         """
-
-
-class ThisMachine:
-    """The machine that this process runs on."""
-
-    look_up_s: float | None = 1.0
-
-    def boottime_ms(self) -> int:
-        """Milliseconds since boot (`boottime.py`)."""
-        return boottime_ms()
-
-    def monotonic_s(self) -> float:
-        """`time.monotonic`."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """`time.sleep`."""
-        time.sleep(seconds)
-
-    def seed(self) -> int:
-        """From the system's source of random bits."""
-        return secrets.randbits(63)
-
-    def between(self, low: float, high: float) -> float:
-        """From Python's generator."""
-        return random.uniform(low, high)  # noqa: S311 — no secret
-
-    def queue(self) -> Waiting[Any]:
-        """`queue.SimpleQueue`."""
-        return queue.SimpleQueue()
-
-    def flag(self) -> Flag:
-        """`threading.Event`."""
-        return threading.Event()
-
-    def thread(self, name: str, target: Callable[[], None]) -> threading.Thread:
-        """A daemon thread."""
-        return threading.Thread(target=target, name=name, daemon=True)
-
-    def result(self, future: Future[None]) -> None:
-        """`Future.result`."""
         future.result()
 
 
-THIS_MACHINE: Final[Machine] = ThisMachine()
+THIS_MACHINE: Final = Machine()

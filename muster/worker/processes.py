@@ -31,7 +31,7 @@ from muster.errors import BadInput
 from muster.protocol.ids import Role, Task
 from muster.worker import process_guard
 from muster.worker.assignment import Assignment
-from muster.worker.retry_pauses import pause_s_of
+from muster.worker.callbacks import pause_s_of
 
 log = logging.getLogger("muster.worker.exec")
 
@@ -337,23 +337,20 @@ class Processes:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _read_events(self) -> bool:
+        """Read what the guard has written; False = it has ended."""
         data = os.read(self._pipe.events, 65536)
         with self._changed:
-            self._note_events(data)
+            self._pipe.progress_s = time.monotonic()
+            *lines, self._pipe.unread = (self._pipe.unread + data).split(b"\n")
+            for event in map(json.loads, lines):
+                running = self._running.get(event["task"])
+                if running is None:
+                    continue
+                if event["event"] == "started":
+                    running.pid = event["pid"]
+                else:
+                    self._note_end(running, event["code"])
         return bool(data)
-
-    def _note_events(self, data: bytes) -> None:
-        self._pipe.progress_s = time.monotonic()
-        *lines, self._pipe.unread = (self._pipe.unread + data).split(b"\n")
-        for line in lines:
-            event = json.loads(line)
-            running = self._running.get(event["task"])
-            if running is None:
-                continue
-            if event["event"] == "started":
-                running.pid = event["pid"]
-            else:
-                self._note_end(running, event["code"])
 
     def _note_end(self, running: _Running, code: int) -> None:
         running.alive = False

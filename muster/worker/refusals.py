@@ -31,12 +31,7 @@ by one, and what a look in between misses is no news."""
 
 
 class Refusals:
-    """Logs what Kafka refuses.
-
-    Args:
-        clients: how to reach Kafka.
-        prefix: of muster's topics.
-    """
+    """Logs what Kafka refuses."""
 
     def __init__(self, clients: ClientSettings, prefix: str) -> None:
         self._clients = clients

@@ -11,14 +11,11 @@ from typing import Final
 from muster.protocol.records import Fault
 from muster.worker.messages import Notice
 
-UNANSWERED: Final = {
-    4: [
-        Notice(
-            "no coordinator has answered yet; still trying (muster doctor says whether one runs)"
-        )
-    ]
-}
-"""Number of unanswered joins (some seconds' worth) -> what the log then says."""
+UNANSWERED: Final = 4
+"""After so many unanswered joins, some seconds' worth, the log says `NO_ANSWER`."""
+NO_ANSWER: Final = Notice(
+    "no coordinator has answered yet; still trying (muster doctor says whether one runs)"
+)
 
 
 class State(Enum):

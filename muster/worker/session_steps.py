@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from muster.protocol.digest import Holding
+from muster.protocol.digest import MASK, Holding
 from muster.protocol.events import Join, LagReport, Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
 from muster.worker.holdings import Holdings
-from muster.worker.incarnations import mixed63
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
 from muster.worker.messages import (
     Acknowledged,
@@ -40,26 +39,23 @@ from muster.worker.messages import (
     Take,
     Wanted,
 )
-from muster.worker.retry_pauses import JOIN_PAUSE_MS, join_pause_ms
-from muster.worker.session_states import FAULTS, IN_USE, UNANSWERED, Duty, State
+from muster.worker.session_states import FAULTS, IN_USE, NO_ANSWER, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""
 REMOVED = "the coordinator removed this member"
 GATHER_MS: Final = 50
 """From the first stopped task to the report: a hundred tasks that stop quickly are one event."""
+JOIN_PAUSE_MS: Final = 1_000
+JOIN_PAUSE_MAX_MS: Final = 5_000
+"""Shorter than a usual session timeout: a member that is not admitted yet stays known by asking."""
 
 
 class Steps:
     """The data of a session, and a method for each step. Use `Session`, which adds the table."""
 
     def __init__(self, join: Join, seed: int) -> None:
-        """Prepare to join.
-
-        Args:
-            join: the member's own settings; its incarnation, holding and lags are filled in.
-            seed: random 63-bit number of this process; incarnations are computed from it.
-        """
+        """Prepare to join. Incarnations are computed from `seed`, 63 random bits."""
         self.state = State.NEW
         self.record: MemberAssignment | None = None
         self.incarnation = mixed63(seed)
@@ -117,9 +113,9 @@ class Steps:
 
     def _ask(self, now_ms: int) -> list[Action]:
         self._attempt += 1
-        self._retry_ms = now_ms + join_pause_ms(self._attempt, self.incarnation)
+        self._retry_ms = now_ms + _join_pause_ms(self._attempt, self.incarnation)
         join = self._send(self._events.join(self.incarnation, self.holding), now_ms)
-        return [join, *UNANSWERED.get(self._attempt, ())]
+        return [join, NO_ANSWER] if self._attempt == UNANSWERED else [join]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
         return self._ask(now_ms) if now_ms >= self._retry_ms else []
@@ -374,3 +370,20 @@ class Steps:
     def _send(self, event: MemberEvent, now_ms: int) -> Send:
         self._last_sent_ms = now_ms
         return Send(event, self.incarnation, now_ms)
+
+
+def mixed63(value: int) -> int:
+    """SplitMix64's finaliser: spreads a counter over 63 bits. Never 0, which means any member."""
+    x = (value * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return ((x ^ (x >> 31)) & (MASK >> 1)) or 1
+
+
+def _join_pause_ms(attempt: int, seed: int) -> int:
+    """How long to wait for an answer to a join: 1 s, doubling up to 5 s.
+
+    Plus or minus a quarter, so that members that wait for a coordinator do not all ask at once.
+    """
+    plain = min(JOIN_PAUSE_MS << min(attempt - 1, 8), JOIN_PAUSE_MAX_MS)
+    return plain * (75 + mixed63(seed + attempt) % 51) // 100

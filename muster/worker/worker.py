@@ -8,9 +8,10 @@ their own, so the lease is checked in time even if a callback is slow or the bro
 from __future__ import annotations
 
 import asyncio
+import queue
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Final
 
 from muster.kafka.settings import ClientSettings, client_settings
@@ -26,10 +27,10 @@ from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
 from muster.worker.errors import Fenced, WorkerError
-from muster.worker.inbox import Inbox
 from muster.worker.kafka_link import Connection, Link
 from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
+    Acknowledged,
     Action,
     Assigned,
     ClockMoved,
@@ -47,7 +48,6 @@ from muster.worker.messages import (
     Take,
     Wanted,
 )
-from muster.worker.names import checked, random_member_id
 from muster.worker.session import Session
 from muster.worker.session_states import State
 from muster.worker.worker_end import Ending
@@ -68,8 +68,7 @@ class Worker:
 
     Callbacks get a tuple of tasks and the `Assignment` that granted or revoked them. They are
     called one at a time, in a thread of the worker, or on the event loop of ``async with``, where
-    they may be coroutines. What happens when they raise: `muster.worker.callbacks`, and
-    ``docs/worker.md``.
+    they may be coroutines. What happens when they raise: ``docs/worker.md``.
 
     Args:
         group: the group to join.
@@ -144,15 +143,14 @@ class Worker:
         lag_from_changelog: Changelog | None = None,
         on_disk: Iterable[Task | str] = (),
     ) -> None:
-        self.group = checked("group", group, group_fault(group))
-        member = member_id if member_id is not None else random_member_id()
-        self.member_id = checked("member_id", member, member_fault(member))
+        self.group = _checked("group", group, group_fault(group))
+        member = member_id if member_id is not None else _random_member_id()
+        self.member_id = _checked("member_id", member, member_fault(member))
         if capacity < 1:
             raise ConfigError("capacity", capacity, "1 or more")
         self.assignment: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
-        self._log = WorkerLog(self.group, self.member_id)
         join = Join(
             group=GroupId(self.group),
             member=MemberId(self.member_id),
@@ -167,16 +165,17 @@ class Worker:
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._session = Session(join, self._machine.seed())
-        self._inbox = Inbox(self._machine)
+        # None in it: abandon the session.
+        self._inbox: queue.SimpleQueue[Input | None] = self._machine.queue()
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )
-        post, keys = self._inbox.put, key_file(signing_keys)
-        hooks = (post, self._fail, self._lease_runs)
+        keys = key_file(signing_keys)
+        hooks = (self._inbox.put, self._fail, self._lease_runs)
         self._caller = Caller(self._callbacks, *hooks, self._machine)
         clients = client_settings(bootstrap_servers, kafka=config)
-        self._link = self._new_link(clients, topic_prefix, post, keys)
-        self._log.configured_groups = self._link.configured_groups
+        self._link = self._new_link(clients, topic_prefix, keys)
+        self._log = WorkerLog(self.group, self.member_id, self._link.configured_groups)
         self._on_lease = on_lease
         self._lags = self._new_lags(clients, lag_from_changelog, TaskSet.of(on_disk))
         self._active = EMPTY  # tasks that may run; only the loop's thread writes it
@@ -289,12 +288,7 @@ class Worker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if error is None and self.error is not None:
             raise self.error
@@ -303,12 +297,7 @@ class Worker:
         self._start(asyncio.get_running_loop())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._ask_to_leave(None)
         # Not in a thread of the executor: the tasks may occupy all of them until they are revoked.
         if not await self._ending.wait_async(CLOSE_TIMEOUT_S):
@@ -319,14 +308,8 @@ class Worker:
 
     # -------------------------------------------- its surroundings; `muster.testing` has others
 
-    def _new_link(
-        self,
-        clients: ClientSettings,
-        prefix: str,
-        post: Callable[[Input], None],
-        keys: KeyFile | None,
-    ) -> Connection:
-        return Link(clients, prefix, self.group, self.member_id, post, keys)
+    def _new_link(self, clients: ClientSettings, prefix: str, keys: KeyFile | None) -> Connection:
+        return Link(clients, prefix, self.group, self.member_id, self._inbox.put, keys)
 
     def _new_lags(
         self, clients: ClientSettings, positions: Changelog | None, on_disk: TaskSet
@@ -374,8 +357,8 @@ class Worker:
             self._stopped.set()
 
     def _take_inputs(self) -> bool:
-        """Take all inputs, acknowledgements first; False = abandon the session."""
-        inputs = self._inbox.take(self._session.deadline_ms, self._link.take_acknowledgements)
+        """Take all inputs; False = abandon the session."""
+        inputs = self._waiting_inputs()
         self._log.hung(self._caller.hung())
         for item in [*inputs, ClockMoved()]:
             if item is None:
@@ -388,6 +371,21 @@ class Worker:
             for action in self._session.step(item, now_ms):
                 self._do(action)
         return True
+
+    def _waiting_inputs(self) -> list[Input | None]:
+        """Wait for an input or the session's deadline; return all, acknowledgements first."""
+        wait_s, deadline_ms = self._machine.look_up_s, self._session.deadline_ms
+        if deadline_ms is not None:
+            left_s = max(0, deadline_ms - self._machine.boottime_ms()) / 1000
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
+        try:
+            inputs = [self._inbox.get(timeout=wait_s)]
+        except queue.Empty:
+            inputs = []
+        self._link.take_acknowledgements()
+        while not self._inbox.empty():
+            inputs.append(self._inbox.get())
+        return sorted(inputs, key=lambda item: not isinstance(item, Acknowledged))
 
     def _do(self, action: Action) -> None:
         match action:
@@ -453,3 +451,17 @@ class Worker:
             self.error.__cause__ = error
         self._log.log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)
+
+
+def _checked(key: str, value: str, fault: str | None) -> str:
+    """The value; a `fault` says what is wrong with it."""
+    if fault is not None:
+        raise ConfigError(key, value, f"1 or more printing characters without '|' ({fault})")
+    return value
+
+
+def _random_member_id() -> str:
+    """22 random characters. The first is not a dash: command lines would read it as an option."""
+    while (name := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return name

@@ -19,16 +19,18 @@ _LogAdapter: TypeAlias = logging.LoggerAdapter[logging.Logger]
 class WorkerLog:
     """The log of one worker.
 
+    `configured_groups` looks up which groups have tasks; it returns None if Kafka did not answer.
+
     Attributes:
         log: takes lines; their fields name the group, the member and the newest generation.
-        configured_groups: looks up which groups have tasks; returns None if Kafka did not answer.
     """
 
-    configured_groups: Callable[[], Sequence[str] | None] = staticmethod(lambda: None)
-
-    def __init__(self, group: str, member: str) -> None:
+    def __init__(
+        self, group: str, member: str, configured_groups: Callable[[], Sequence[str] | None]
+    ) -> None:
         self.log = _LogAdapter(log, {"group": group, "member": member})
         self._member = member
+        self._configured_groups = configured_groups
         self._logged: Assignment | None = None
         self._notice = ""
 
@@ -52,7 +54,7 @@ class WorkerLog:
 
     def _warn_of_no_tasks(self, assignment: Assignment) -> None:
         """Warn that the group has no tasks. Its name is often misspelt, so name other groups."""
-        groups = self.configured_groups()
+        groups = self._configured_groups()
         message = (
             assignment.message if groups is None else no_tasks_beside(assignment.group, groups)
         )

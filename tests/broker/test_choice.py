@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.kafka import brokers
 
-from muster.testing import container
 from muster.testing.container import ADDRESS, KIND, choice
 
 GIVEN = {ADDRESS: "kafka:9092"}
@@ -63,12 +63,12 @@ def test_an_engine_counts_when_it_has_the_image_or_gets_it(
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     assert subprocess.run(["docker"], check=False).returncode in (0, 1)
-    container.is_at_hand.cache_clear()
+    brokers.is_at_hand.cache_clear()
     try:
-        assert container.is_at_hand() is at_hand
+        assert brokers.is_at_hand() is at_hand
         docker.unlink()
         monkeypatch.setenv("PATH", str(tmp_path))
-        container.is_at_hand.cache_clear()
-        assert not container.is_at_hand()
+        brokers.is_at_hand.cache_clear()
+        assert not brokers.is_at_hand()
     finally:
-        container.is_at_hand.cache_clear()
+        brokers.is_at_hand.cache_clear()

@@ -18,19 +18,19 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from fault_injection.faults import PINNED
+from fault_injection.process import Process
 
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
-from muster.simulation.process import Process
-from muster.simulation.unfinished_work import still_moving
 from muster.state import invariants
 from muster.state.group import Group
 from muster.state.liveness import DEAF, FENCED
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
+from muster.testing.settled import still_moving
 
 Token: TypeAlias = tuple[int, int]
 """A fencing token: generation and epoch of the assignment in force."""

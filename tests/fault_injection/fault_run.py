@@ -9,22 +9,35 @@ little else. The same seed and the same faults give the same run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
+from fault_injection.clock import Clock
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
 from fault_injection.history import History, NotingProcess
+from fault_injection.process import Process
 
-from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport
+from muster.protocol.covers import Cover
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    Lag,
+    LagReport,
+)
 from muster.protocol.ids import MemberId
+from muster.protocol.records import WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
 from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
-from muster.simulation.process import GROUP, Process
+from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
+from muster.worker.messages import Send
 from muster.worker.session_states import State
 
 CALM_MS = 150_000
@@ -46,12 +59,11 @@ class FaultRun(SimulatedKafka):
         history: what the processes note about their ownership.
     """
 
-    listens = True
-
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
         super().__init__(seed, traced=traced, job=job)
         self.processes: list[Process] = []
         self.history = History()
+        self._clock = Clock(seed)
         self._checker = Checker()
         self._seed = seed
         self._apart_rng = Random(f"apart/{seed}")
@@ -104,6 +116,26 @@ class FaultRun(SimulatedKafka):
         for at_ms, fault in stream:
             self.run(at_ms)
             self.happen(fault)
+
+    # ------------------------------------------------------------------- heartbeats apart
+
+    def write_event(self, sender: Process, sent: Send, done: Callable[[], None]) -> None:
+        """Write an event, a heartbeat to its own topic if it says so."""
+        self.write(sender, sent.event, done, self._hear if sent.apart else None)
+
+    def _hear(self, event: Event) -> None:
+        assert isinstance(event, Heartbeat)
+        self._clock.heartbeats.append((int(self.now), event))
+
+    def needless_until_ms(self, wake: WakeUp) -> int:
+        """Until when the group needs no tick; 0 = it needs one now."""
+        if wake.agreement is None:
+            return 0
+        return self._clock.needless_until_ms(wake.agreement, int(self.now))
+
+    def cover(self) -> Cover | None:
+        """The cover of a tick."""
+        return self._clock.cover(int(self.now))
 
     # ----------------------------------------------------------------------- what processes use
 
@@ -202,7 +234,10 @@ class FaultRun(SimulatedKafka):
             if process.name == name and copies:
                 lags = tuple(Lag(task, offsets) for task in copies)
                 self._reports.append(LagReport(group=GROUP, member=MemberId(name), lags=lags))
-                self.send_oldest(self._reports)
+                self.at(self.now + self._delay(4), lambda: self._when_back(self._report))
+
+    def _report(self) -> None:
+        self._append(self._reports.popleft())  # reports arrive in their order
 
     def _end_lags(self) -> None:
         """The exporter reports that all copies have caught up.

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
+from fault_injection.process import FOREVER, Process
 from support.worker.locks import NEVER, Operation, Token, unexplained
 
 from muster.protocol.ids import Task
-from muster.simulation.process import FOREVER, Process, Simulation
+
+if TYPE_CHECKING:
+    from fault_injection.fault_run import FaultRun
 
 
 class History:
@@ -76,7 +80,7 @@ class NotingProcess(Process):
 
     def __init__(
         self,
-        around: Simulation,
+        around: FaultRun,
         name: str,
         number: int,
         rng: Random,

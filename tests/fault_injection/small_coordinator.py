@@ -19,8 +19,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.simulation.jobs import Job
-from muster.simulation.log import MemberRecord
-from muster.simulation.process import GROUP
+from muster.simulation.log import GROUP, MemberRecord
 from muster.state.machine import Step
 from muster.worker.session_steps import ANYONE
 

@@ -23,7 +23,6 @@ from muster.protocol.events import Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
-from muster.worker.incarnations import mixed63
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,
@@ -41,8 +40,8 @@ from muster.worker.messages import (
     Send,
     Take,
 )
-from muster.worker.retry_pauses import JOIN_PAUSE_MAX_MS
 from muster.worker.session_states import State
+from muster.worker.session_steps import JOIN_PAUSE_MAX_MS, mixed63
 
 # -------------------------------------------------------------------------------------- stories
 

@@ -11,7 +11,6 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, LagReport, Leave
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet
-from muster.worker.incarnations import mixed63
 from muster.worker.lease import lease_until_ms, session_until_ms, stop_ms
 from muster.worker.messages import (
     Acknowledged,
@@ -30,6 +29,7 @@ from muster.worker.messages import (
     Send,
 )
 from muster.worker.session_states import State
+from muster.worker.session_steps import mixed63
 
 # ------------------------------------------------------------------------ heartbeats and the lease
 

@@ -11,7 +11,6 @@ from muster.protocol.events import Heartbeat, Lag, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
-from muster.worker.incarnations import mixed63
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,
@@ -29,7 +28,7 @@ from muster.worker.messages import (
 )
 from muster.worker.session import TABLE, on
 from muster.worker.session_states import FAULTS, State
-from muster.worker.session_steps import Steps
+from muster.worker.session_steps import Steps, mixed63
 
 INPUTS: dict[type, Input] = {
     Begin: Begin(),

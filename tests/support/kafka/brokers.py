@@ -16,10 +16,13 @@ each other. `own_broker` is for tests that stop theirs; it is always an embedded
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -34,9 +37,30 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Record
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
-from muster.testing.container import choice, is_at_hand, kafka_container
+from muster.testing.container import IMAGE, choice, kafka_container
 
 PARTITIONS = 2
+ENGINE_TIMEOUT_S = 10
+PULL_TIMEOUT_S = 300
+
+
+@cache
+def is_at_hand() -> bool:
+    """Whether an engine answers and has or gets the image. Returns at once without an engine."""
+    if shutil.which("docker") is None or not _docker("version", timeout_s=ENGINE_TIMEOUT_S):
+        return False
+    return _docker("image", "inspect", IMAGE, timeout_s=ENGINE_TIMEOUT_S) or _docker(
+        "pull", "--quiet", IMAGE, timeout_s=PULL_TIMEOUT_S
+    )
+
+
+def _docker(*arguments: str, timeout_s: float) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        done = subprocess.run(
+            ["docker", *arguments], capture_output=True, check=False, timeout=timeout_s
+        )
+        return done.returncode == 0
+    return False
 
 
 @pytest.fixture(scope="session")

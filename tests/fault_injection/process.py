@@ -8,15 +8,14 @@ whole time for stopping have passed. So a process uses its tasks for as long as 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from muster.protocol.events import Event, Join, Lag, LagReport, Leave
-from muster.protocol.ids import GroupId, MemberId, Role, Task
+from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.tasks import TaskSet
-from muster.simulation.log import MemberRecord
+from muster.simulation.log import GROUP, MemberRecord, delay
 from muster.simulation.trace import tasks_text
 from muster.worker.messages import (
     Acknowledged,
@@ -41,51 +40,14 @@ from muster.worker.messages import (
 from muster.worker.session import Session
 from muster.worker.session_states import State
 
-GROUP = GroupId("g")
+if TYPE_CHECKING:
+    from fault_injection.fault_run import FaultRun
+
 DRIFT = 0.01
 """Greatest difference between the rates of a process' clock and of true time."""
 FOREVER = float("inf")
 TELLS = (("ready",), ("lag",), ("lag", "ready"))
 """How a process reports that a copy has caught up."""
-RARELY = 0.03
-"""Probability that something takes ten times as long as usual."""
-
-
-def delay(rng: Random, usual: float) -> float:
-    """A random delay of about `usual`, rarely of ten times that; milliseconds."""
-    times = 10 if rng.random() < RARELY else 1
-    return 0.5 + rng.expovariate(1 / usual) * times
-
-
-class Simulation(Protocol):
-    """The calls of a process to its simulation. Times are true time in milliseconds."""
-
-    now: float
-    is_apart: bool
-
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        """Call `what` at a time."""
-
-    def write(
-        self, sender: Process, event: Event, done: Callable[[], None], *, apart: bool = False
-    ) -> None:
-        """Write an event, `apart` a heartbeat to its own topic; call `done` at the answer."""
-
-    def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
-        """Ask for the end offset of the process' partition."""
-
-    def uses(self, user: Process, tasks: TaskSet | None) -> None:
-        """The process uses these tasks from now on; None = again those it used before."""
-
-    def granted(self, user: Process, tasks: TaskSet, token: tuple[int, int]) -> None:
-        """The process is granted these tasks, with a fencing token (generation, epoch)."""
-
-    def trace_line(self, text: str) -> None:
-        """Add a line to the trace."""
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the trace is kept."""
 
 
 class Process:
@@ -100,7 +62,7 @@ class Process:
 
     def __init__(
         self,
-        simulation: Simulation,
+        simulation: FaultRun,
         name: str,
         number: int,
         rng: Random,
@@ -232,7 +194,7 @@ class Process:
     def _send(self, sent: Send) -> None:
         self.newest = sent.event
         done = partial(self.give, Acknowledged(sent))
-        self._simulation.write(self, sent.event, done, apart=sent.apart)
+        self._simulation.write_event(self, sent, done)
         if isinstance(sent.event, Leave | LagReport):
             return
 
@@ -249,7 +211,7 @@ class Process:
         return self._arrived
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
-        if self._simulation.is_traced:
+        if self._simulation.trace.is_kept:
             self._simulation.trace_line(f"{self} takes {tasks_text(tasks)} ({role})")
         if role is Role.ACTIVE:
             self.using |= set(tasks)
@@ -274,14 +236,14 @@ class Process:
             self._simulation.at(self.frozen_until, lambda: self._release(number, role, tasks))
             return
         if self.session.incarnation == number and self.session.record is not None:
-            if self._simulation.is_traced:
+            if self._simulation.trace.is_kept:
                 self._simulation.trace_line(f"{self} has stopped {tasks_text(tasks)} ({role})")
             if role is Role.ACTIVE:
                 self.using -= set(tasks)
             self.give(Released(role, tasks))
 
     def _lose(self, reason: str) -> None:
-        if self._simulation.is_traced:
+        if self._simulation.trace.is_kept:
             self._simulation.trace_line(f"{self} loses everything: {reason}")
         left = max(0.0, min(self.guard_ends - self._simulation.now, self._stopped_by))
         after = left * self._rng.choice((0, 1, self._rng.random()))
@@ -306,7 +268,7 @@ class Process:
 
     def die(self, line: str) -> None:
         """The process ends with all its tasks; `line` says so in the trace."""
-        if self.alive and self._simulation.is_traced:
+        if self.alive and self._simulation.trace.is_kept:
             self._simulation.trace_line(line)
         self.alive = False
         self.using.clear()
