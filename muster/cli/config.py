@@ -17,6 +17,7 @@ from muster.cli.options import (
     add_action,
     add_format,
     add_kafka,
+    add_repeatable,
     group_id,
     kafka_settings,
     key_values,
@@ -50,31 +51,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )
     parser.add_argument("--tasks", metavar="TASKS.json", help="set: a list of tasks")
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--topic",
-        action="append",
-        default=[],
-        metavar="T",
-        help="set: the tasks are the partitions of this topic of Kafka; may be repeated",
+        "T",
+        "set: the tasks are the partitions of this topic of Kafka; may be repeated",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--pattern",
-        action="append",
-        default=[],
-        metavar="REGEX",
-        help="set: the same for every topic whose whole name matches; may be repeated",
+        "REGEX",
+        "set: the same for every topic whose whole name matches; may be repeated",
     )
     parser.add_argument(
         "--assignor",
         metavar="A",
         help=f"set: how tasks are placed (default for a new group: {DEFAULT_ASSIGNOR})",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--config",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="set: a setting; K= puts it back to its default; may be repeated",
+        "K=V",
+        "set: a setting; K= puts it back to its default; may be repeated",
     )
     parser.add_argument(
         "--force", action="store_true", help="delete: even if the group has members"

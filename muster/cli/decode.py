@@ -12,12 +12,12 @@ import argparse
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedReader
-from pathlib import Path
 from typing import cast
 
-from muster.cli.options import add_kafka, group_id, kafka_settings
-from muster.documents.json_files import STDIN, standard_input
+from muster.cli.options import add_kafka, add_repeatable, group_id, kafka_settings
+from muster.documents.json_files import STDIN, opened
 from muster.documents.record_json import Json, as_json
 from muster.errors import BadInput
 from muster.kafka.reader import Row, read
@@ -51,12 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--file", metavar="FILE", default=STDIN, help="a file; - = standard input (default: -)"
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--schema",
-        action="append",
-        default=[],
-        metavar="[ID=]FILE.avsc",
-        help="a further writer's schema; with a registry id, Confluent's framing of it is read too",
+        "[ID=]FILE.avsc",
+        "a further writer's schema; with a registry id, Confluent's framing of it is read too",
     )
     add_kafka(parser)
 
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group), prefix)
     for item in items:
         shown = reader.shown(item)
-        if shown is None or (args.group and not _of_group(item.key, args.group)):
+        if shown is None or (args.group and not item.is_of(args.group)):
             continue
         failed = failed or "error" in shown
         print(json_line(shown))
@@ -90,13 +89,6 @@ def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
     """
     reader = _Reader(KNOWN, lambda group: {})
     return (shown for item in _items(stream, where) if (shown := reader.shown(item)))
-
-
-def _of_group(key: bytes | None, group: str) -> bool:
-    try:
-        return parse_key(key).group == group
-    except DecodeError:
-        return False
 
 
 class _Reader:
@@ -165,16 +157,12 @@ class _Reader:
         return self._record(kind, key, value)
 
     def _record(self, kind: TopicKind, key: bytes, value: bytes | None) -> Record:
-        for attempt in (1, 2):
-            try:
-                record = decode_record(
-                    kind, key, value, dictionaries=self._dictionaries, schemas=self._schemas
-                )
-                break
-            except UnknownDictionary:
-                if attempt == 2:
-                    raise
-                self._dictionaries |= self._look_up(parse_key(key).group)
+        decoded = partial(decode_record, kind, key, value, schemas=self._schemas)
+        try:
+            record = decoded(dictionaries=self._dictionaries)
+        except UnknownDictionary:
+            self._dictionaries |= self._look_up(parse_key(key).group)
+            record = decoded(dictionaries=self._dictionaries)
         if isinstance(record, Dictionary):
             self._dictionaries[record.version] = record.units
         return record
@@ -191,14 +179,8 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictiona
 
 
 def _from_file(path: str) -> Iterator[Row]:
-    if path == STDIN:
-        yield from _items(cast("BufferedReader", standard_input()), path)
-        return
-    try:
-        with Path(path).open("rb") as stream:
-            yield from _items(stream, path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    with opened(path) as stream:
+        yield from _items(cast("BufferedReader", stream), path)
 
 
 def _items(stream: BufferedReader, path: str) -> Iterator[Row]:

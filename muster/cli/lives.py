@@ -155,13 +155,8 @@ def small(raw: Row, law: str) -> Row:
     events: Sequence[Row] = [e for e in raw["events"] if _name(e) in (None, *stay)]
     events = shrunk(events, lambda some: breaks(of(some)), PLAYS_MAX)
     life = of(events)
-    again = True
-    while again:
-        again = False
-        for simpler in _simpler(life):
-            if breaks(simpler):
-                life, again = simpler, True
-                break
+    while (simpler := next(filter(breaks, _simpler(life)), None)) is not None:
+        life = simpler
     return life
 
 
@@ -182,14 +177,11 @@ def _name(event: Row) -> str | None:
 def _simpler(raw: Row) -> Iterator[Row]:
     """Scenarios that each have one thing less."""
     for key in raw["group"].get("config", {}):
-        less = deepcopy(raw)
-        del less["group"]["config"][key]
-        yield less
-    for nth, unit in enumerate(raw["group"]["tasks"]):
-        less = deepcopy(raw)
-        del less["group"]["tasks"][nth]
-        if less["group"]["tasks"]:
-            yield less
+        yield _without(raw, "group", "config", key)
+    units = raw["group"]["tasks"]
+    for nth, unit in enumerate(units):
+        if len(units) > 1:
+            yield _without(raw, "group", "tasks", nth)
         if unit.get("partitions", 1) > 1:
             less = deepcopy(raw)
             less["group"]["tasks"][nth]["partitions"] -= 1
@@ -198,15 +190,21 @@ def _simpler(raw: Row) -> Iterator[Row]:
             yield less
         for key in ("source_racks", "changelog_racks", "weight"):
             if key in unit:
-                less = deepcopy(raw)
-                del less["group"]["tasks"][nth][key]
-                yield less
+                yield _without(raw, "group", "tasks", nth, key)
     for nth, event in enumerate(raw["events"]):
         for key in event.get("join", {}):
             if key != "id":
-                less = deepcopy(raw)
-                del less["events"][nth]["join"][key]
-                yield less
+                yield _without(raw, "events", nth, "join", key)
+
+
+def _without(raw: Row, *path: str | int) -> Row:
+    """A copy of a scenario that lacks what is at a path."""
+    less = deepcopy(raw)
+    holder: Any = less
+    for step in path[:-1]:
+        holder = holder[step]
+    del holder[path[-1]]
+    return less
 
 
 def smallest(life: Life, scenario: Mapping[str, Any] | None = None) -> str:
