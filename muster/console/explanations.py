@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -233,8 +233,7 @@ def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
         snapshot = history.snapshot(last)
         mine = [m for m in snapshot.moves if m.task == task]
         if mine:
-            before = history.moment(each.first - 1)
-            loads = Loads(None if before is None else history.snapshot(before), snapshot)
+            loads = _loads_around(history, each, snapshot)
             moves += [move_json(each, move, loads) for move in mine]
     return moves[:MOVES_SHOWN]
 
@@ -258,6 +257,11 @@ class Loads:
             return None
         before = self._before.get(member, 0.0) if self._is_known else None
         return [before, self._after.get(member, 0.0)]
+
+
+def _loads_around(history: History, each: GenerationFigures, after: GroupSnapshot) -> Loads:
+    before = history.moment(each.first - 1)
+    return Loads(None if before is None else history.snapshot(before), after)
 
 
 def _loads(snapshot: GroupSnapshot, owner: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -308,12 +312,10 @@ def generation_with_moves(
     last = None if each is None else history.moment(each.last)
     if each is None or last is None:
         return None
-    before = history.moment(each.first - 1)
     snapshot = history.snapshot(last)
-    loads = Loads(None if before is None else history.snapshot(before), snapshot)
-    moves: Iterable[Move] = snapshot.moves[:most]
+    loads = _loads_around(history, each, snapshot)
     return {
         **generation_json(each, now_ms),
         "left_out": max(len(snapshot.moves) - most, 0),
-        "shown": [move_json(each, move, loads) for move in moves],
+        "shown": [move_json(each, move, loads) for move in snapshot.moves[:most]],
     }

@@ -28,8 +28,7 @@ def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
         if key.prefix == prefix and history.newest is not None and moment is not None:
             groups[history.newest.group] = (history.newest, moment.at_ms)
             holdups[history.newest.group] = moment.pending.holdups(history.newest)
-    letters = [(letter.at_ms, letter.record) for letter in store.letters(prefix)]
-    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=letters)
+    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=store.letters(prefix))
 
 
 def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:

@@ -27,7 +27,7 @@ from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
 from muster.shadow.group_conversion import ASSIGNORS, to_snapshot
 from muster.shadow.group_reader import ShadowedGroup
-from muster.shadow.placement_figures import present
+from muster.shadow.placement_figures import owners_of
 from muster.streams.background_thread import Loop
 
 LOOK_EVERY_S = 2.0
@@ -168,7 +168,7 @@ def _next(
         group = replace(group, state=GroupState.RECONCILING)
     if before is None:
         return replace(group, cause=f"first seen; placed by {by}")
-    owners, was = _owners(group), _owners(before)
+    owners, was = owners_of(group), owners_of(before)
     members, old = ({m.id for m in each.members} for each in (group, before))
     is_same = (owners, members, group.tasks) == (was, old, before.tasks) and not anew
     if is_same and group.state == before.state:
@@ -197,10 +197,6 @@ def _next(
         cause="; ".join(causes) or "Kafka moved partitions",
         moves=moves,
     )
-
-
-def _owners(group: GroupSnapshot) -> dict[str, str]:
-    return {task: member for member, tasks in present(group).items() for task in tasks}
 
 
 def _members_text(names: Collection[str], what: str) -> list[str]:

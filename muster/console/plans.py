@@ -44,8 +44,8 @@ class Question:
         trusts_assignor: see `whatif.planned`; a question from a page never does.
     """
 
-    remove: tuple[str, ...] = ()
-    add: tuple[Json, ...] = ()
+    remove: Sequence[str] = ()
+    add: Sequence[Json] = ()
     capacity: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)

@@ -31,7 +31,15 @@ from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
 
 Json: TypeAlias = dict[str, Any]
-HERE = Path(__file__).parent
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+TEMPLATES = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 BYTES_MAX = 4_500_000
 """Most bytes of deflated and encoded data."""
 MOVES_MAX = 300
@@ -51,20 +59,12 @@ SCRIPTS = (
 )
 
 
-class _TextNumbers:
-    """Numbers for texts, because names and reasons repeat thousands of times."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+class _TextNumbers(dict[str, int]):
+    """Texts and their numbers, in this order: names and reasons repeat thousands of times."""
 
     def number(self, text: str | None) -> int:
         """The number of a text; -1 = none."""
-        return -1 if text is None else self._numbers.setdefault(text, len(self._numbers))
-
-    @property
-    def all(self) -> list[str]:
-        """The texts in the order of their numbers."""
-        return list(self._numbers)
+        return -1 if text is None else self.setdefault(text, len(self))
 
 
 def history_of(
@@ -234,7 +234,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int, end_ms: int
         "base": base.whole,
         "steps": steps,
         "rounds": rows,
-        "texts": texts.all,
+        "texts": list(texts),
         "made_ms": made_ms,
     }
 
@@ -273,20 +273,13 @@ def _packed(data: Json) -> str:
 
 
 def _page(*, title: str, kind: str, data: str, source: str, left_out: str) -> str:
-    style = (HERE / "static" / "muster.css").read_text(encoding="utf-8")
-    script = "\n".join((HERE / "static" / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (STATIC / "muster.css").read_text(encoding="utf-8")
+    script = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    templates = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return templates.get_template("report.html").render(
+    return TEMPLATES.get_template("report.html").render(
         title=title,
         kind=kind,
         data=data,
