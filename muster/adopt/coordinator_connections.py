@@ -38,6 +38,7 @@ class Network:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are answers, reported once
         self._settings = {
             **config(clients),
+            "client_id": "muster-governor",
             "request_timeout_ms": REQUEST_MS,
             "metadata_max_age_ms": RARELY_MS,
             "reconnect_backoff_max_ms": 1_000,
@@ -49,9 +50,7 @@ class Network:
 
     def line(self, group: str) -> CoordinatorConnection:
         """A connection for one group."""
-        return CoordinatorConnection(
-            self._net, {**self._settings, "client_id": "muster-governor"}, group
-        )
+        return CoordinatorConnection(self._net, self._settings, group)
 
     def close(self, wait_s: float) -> None:
         """End every connection; wait this long for what is under way."""
@@ -61,13 +60,7 @@ class Network:
 
 
 class CoordinatorConnection:
-    """Requests about one group, to whichever broker coordinates it.
-
-    Args:
-        net: kafka-python's event loop.
-        settings: of a client, under kafka-python's names.
-        group: the group.
-    """
+    """Requests about one group, to whichever broker coordinates it."""
 
     def __init__(self, net: NetworkSelector, settings: dict[str, Any], group: str) -> None:
         self._net = net

@@ -28,7 +28,7 @@ from muster.documents.units import parse_task_list
 from muster.errors import BadInput, ChangedMeanwhile, InUse, NotFound
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
-from muster.output import json_line, shown, table
+from muster.output import json_line, shown, some, table
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.rows import settings_row
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
             raise InUse(refusal(group.group, members))
         event = GroupDeleted(group=group.group)
         append(settings, topic_name(TopicKind.CONFIG, prefix), event, key_file(args.signing_keys))
-        stop = f"; {_some(members)} stop their tasks and wait for a new configuration"
+        stop = f"; {some(members)} stop their tasks and wait for a new configuration"
         print(f"{group.group}: deleted{stop if members else ''}")
         return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
@@ -145,13 +145,9 @@ def refusal(group: str, members: list[str]) -> str:
     """Why a group with members is not deleted, and what to do."""
     return (
         f"group {group!r} has {len(members)} live member{'s' * (len(members) != 1)} "
-        f"({_some(members)}): stop them first; or give --force: they stop their tasks in order, "
+        f"({some(members)}): stop them first; or give --force: they stop their tasks in order, "
         f"commit, and wait, without tasks, until muster config set --group {group}"
     )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def describe(args: argparse.Namespace) -> int:

@@ -94,10 +94,7 @@ def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
 class _Reader:
     """Joins parts, decodes records and remembers dictionaries, in the order of the input.
 
-    Args:
-        schemas: the schemas to decode with: muster's own and further ones.
-        look_up: reads a group's dictionaries when the input has not given them.
-        prefix: of muster's topics.
+    `look_up` reads a group's dictionaries when the input has not given them.
     """
 
     def __init__(

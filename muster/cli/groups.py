@@ -108,9 +108,7 @@ def _read(
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
     """Advice for each group with members but no tasks, and for standbys that have no effect.
 
-    Args:
-        shown: the groups.
-        others: looks up the names of the groups that have tasks; called only if needed.
+    `others` looks up the names of the groups that have tasks; it is called only if needed.
     """
     bare = [e.snapshot.group for e in shown if e.snapshot.state is GroupState.NOT_READY]
     known = others() if bare else ()

@@ -35,8 +35,6 @@ class Life:
     """The outcome of one life.
 
     Attributes:
-        seed: its seed.
-        assignor: of its group.
         generations: how many it had.
         moved: actives that changed their owner.
         broken: promises that were broken, in words; empty = all were kept.
@@ -54,13 +52,7 @@ class Life:
 
 @dataclass(slots=True)
 class Tally:
-    """Totals over many lives.
-
-    Attributes:
-        lives: number of lives per assignor.
-        generations, moved: sums over all lives.
-        broken: the lives that broke a promise.
-    """
+    """Totals over many lives: how many of each assignor, and those that broke a promise."""
 
     lives: Counter[str] = field(default_factory=Counter)
     generations: int = 0
@@ -75,13 +67,8 @@ class Tally:
         if life.broken:
             self.broken.append(life)
 
-    @property
-    def played(self) -> int:
-        """Lives so far."""
-        return self.lives.total()
-
     def __str__(self) -> str:
-        whole = self.played
+        whole = self.lives.total()
         kinds = ", ".join(f"{count:,} {name}" for name, count in self.lives.most_common())
         return (
             f"{whole - len(self.broken):,} of {whole:,} lives kept every promise ({kinds};"

@@ -65,12 +65,7 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = ("table
 
 
 def add_answers(parser: argparse.ArgumentParser, document: str) -> None:
-    """``--format json|table``, json is the default, and ``--lines``.
-
-    Args:
-        parser: of the command.
-        document: what each answer is for, in one word, for the help text.
-    """
+    """``--format json|table``, json is the default, and ``--lines``, one `document` on each."""
     add_format(parser, ("json", "table"))
     parser.add_argument(
         "--lines",

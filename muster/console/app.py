@@ -52,14 +52,7 @@ DOCTOR_STUCK_MS = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the console was started.
-
-    Attributes:
-        clients: how to reach Kafka.
-        metrics: URL of the job's metrics port; empty = none.
-        version: muster's version.
-        writes: what pages may write.
-    """
+    """How the console was started; `metrics` is the URL of the job's metrics port, empty = none."""
 
     clients: ClientSettings
     metrics: str = ""
@@ -68,13 +61,7 @@ class Options:
 
 
 def build(store: Store, options: Options, access: Access) -> Starlette:
-    """The app; its reader is started by the caller. `app.state.hub` ends the pages' streams.
-
-    Args:
-        store: the groups.
-        options: how the console was started.
-        access: who may use it.
-    """
+    """The app; its reader is started by the caller. `app.state.hub` ends the pages' streams."""
     hub = Hub(store)
     pages = _Pages(store, options, access, hub)
     routes = [

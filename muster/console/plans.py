@@ -207,21 +207,14 @@ def plan_json(
 ) -> Json:
     """The plan for the page: moves, figures before and after, commands, and the map.
 
-    Args:
-        snapshot: the group.
-        asked: the question.
-        at_ms: the time of the map, epoch milliseconds.
-        where: options of the connection to Kafka, for the commands.
-        is_shadowed: Kafka coordinates the group.
+    `at_ms` is the time of the map; `where` are the connection's options, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
     """
     asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
-    moves = plan["moves"]
-    warnings = [*plan.get("warnings", ())]
-    lines = commands(snapshot, asked, where, is_shadowed=is_shadowed)
+    moves, warnings = plan["moves"], [*plan.get("warnings", ())]
     if asked.weights and snapshot.sources:
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {
@@ -232,7 +225,7 @@ def plan_json(
         "before": present(snapshot),
         "after": plan["score"],
         "warnings": [text(warning, 400) for warning in warnings],
-        "commands": lines,
+        "commands": commands(snapshot, asked, where, is_shadowed=is_shadowed),
         "frame": overlay(snapshot, asked, plan, at_ms).whole,
     }
 
@@ -300,13 +293,7 @@ def commands(
 
     For a shadowed group there is only the command that prints, and with new weights not even that:
     `muster shadow` takes no tasks, because they are Kafka's. For a governed group there is no
-    command that starts members, because they are Kafka's clients.
-
-    Args:
-        snapshot: the group.
-        asked: the question, `weighed`.
-        where: options of the connection to Kafka.
-        is_shadowed: Kafka coordinates the group.
+    command that starts members, because they are Kafka's clients. The question is `weighed`.
     """
     named = ["--group", snapshot.group, *where]
     again = [_rejoining(snapshot, name, number) for name, number in asked.capacity.items()]

@@ -70,13 +70,7 @@ class _TextNumbers(dict[str, int]):
 def history_of(
     rows: Iterable[Row], prefix: str, group: str, until_ms: int | None = None
 ) -> History:
-    """The history of one group from rows of its topics; other rows are left out.
-
-    Args:
-        rows: of any topics.
-        prefix: of muster's topics.
-        group: its id.
-        until_ms: epoch milliseconds; newer records are left out. None = none are.
+    """The history of one group from rows of any topics, up to `until_ms` (epoch milliseconds).
 
     Raises:
         NotFound: the rows have no record of the group.
@@ -149,12 +143,8 @@ def plan_html(
 ) -> str:
     """A plan as one file: the map with what would move, figures, reasons and commands.
 
-    Args:
-        snapshot: the group.
-        asked: the question.
-        at_ms: when the plan is made, epoch milliseconds.
-        source: where the group comes from, for people.
-        where: options of the connection to Kafka, for the commands.
+    `at_ms` is when the plan is made, `source` says to people where the group comes from, and
+    `where` are the connection's options, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.

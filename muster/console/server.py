@@ -23,13 +23,7 @@ CLOSE_S = 1
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where the console listens.
-
-    Attributes:
-        host: address to bind.
-        port: 0 = a free one.
-        certificate, key: files in PEM; None = no TLS.
-    """
+    """Where the console listens: port 0 = a free one; without files in PEM, no TLS."""
 
     host: str = "127.0.0.1"
     port: int = 8090
@@ -107,20 +101,10 @@ class _Server(uvicorn.Server):
 
 
 class Console:
-    """A console that is ready to run.
-
-    Args:
-        store: the groups.
-        reader: fills the store while it is entered.
-        options: how it was started.
-        access: who may use it.
-        listen_on: where it listens.
+    """A console that is ready to run at its `url`; `reader` fills the store while it is entered.
 
     Raises:
         BadInput: it cannot listen there, or its certificate cannot be used.
-
-    Attributes:
-        url: the console's address.
     """
 
     def __init__(

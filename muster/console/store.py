@@ -52,12 +52,7 @@ Listener: TypeAlias = Callable[[GroupKey], None]
 class Store:
     """The groups of some prefixes.
 
-    Args:
-        prefixes: of muster's topics.
-        held_bytes_max: most bytes of records that are kept.
-
     Attributes:
-        prefixes: as given.
         lock: held while a record is added, and while more than one field is read.
         caught_up: whether all records that the topics had at the start have been read.
         fault: why Kafka cannot be read now; empty = it can.
@@ -117,25 +112,18 @@ class Store:
     def take(
         self, prefix: str, record: GroupSnapshot | GroupGone, at_ms: int, value: bytes
     ) -> None:
-        """Add a group's next record.
-
-        Args:
-            prefix: of the topics.
-            record: the record.
-            at_ms: when it was written, epoch milliseconds.
-            value: its bytes; empty for a tombstone.
-        """
+        """Add a group's next record; `value` are its bytes, empty for a tombstone."""
         key = GroupKey(prefix, record.group)
         with self.lock:
             history = self._groups.get(key)
             if isinstance(record, GroupGone):
-                if self._groups.pop(key, None) is not None and history is not None:
+                if history is not None:
+                    del self._groups[key]
                     self.held_bytes -= history.held_bytes  # a page may still read it
             else:
                 if history is None:
-                    history = self._groups[key] = History(
-                        record.group, is_shadowed=prefix == SHADOWED
-                    )
+                    history = History(record.group, is_shadowed=prefix == SHADOWED)
+                    self._groups[key] = history
                 before = history.held_bytes
                 if not history.take(record, at_ms, value):
                     return

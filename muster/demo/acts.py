@@ -13,7 +13,7 @@ from muster.broker.java import java_home
 from muster.demo import startup, task_runs
 from muster.demo.demo_processes import GROUP, DemoProcesses
 from muster.demo.startup import Part, StartUp
-from muster.demo.story import Generation, Story, Turned
+from muster.demo.story import News, Story
 from muster.demo.summary import Summary, summary_of
 from muster.demo.watcher import Watcher
 from muster.errors import DemoFailed
@@ -35,7 +35,7 @@ class Show(Protocol):
     def note(self, text: str) -> None:
         """The demo itself did something."""
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """The coordinator published a generation or a new state."""
 
     def starts(self, parts: StartUp, part: Part) -> None:

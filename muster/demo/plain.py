@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from muster.demo.story import Generation, Turned
+from muster.demo.story import News
 from muster.demo.summary import Summary
-from muster.protocol.ids import Role
-from muster.protocol.records import Move
+from muster.protocol.ids import Role, parse_task
+from muster.protocol.records import GroupState, Move
 
 if TYPE_CHECKING:
     from muster.demo.demo_processes import DemoProcesses
@@ -33,10 +33,10 @@ class PlainShow:
         """One line."""
         self._say(text)
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """A generation with its moves, or a state."""
-        if isinstance(news, Turned):
-            self._say(f"group is {news.state.value}")
+        if isinstance(news, GroupState):
+            self._say(f"group is {news.value}")
             return
         self._say(f"generation {news.number}: {news.cause}")
         for move in news.moves:
@@ -53,7 +53,7 @@ class PlainShow:
         for task, member in owners.items():
             held[member].append(task)
         parts = [
-            f"{member} {','.join(sorted(held[member], key=_order))}" for member in sorted(held)
+            f"{member} {','.join(sorted(held[member], key=parse_task))}" for member in sorted(held)
         ]
         self._say(f"settled: {' | '.join(parts)}")
 
@@ -80,8 +80,3 @@ def move_text(move: Move) -> str:
     role = "" if move.role is Role.ACTIVE else f" ({move.role})"
     path = f"{move.from_member or NO_MEMBER} → {move.to_member or NO_MEMBER}"
     return f"{move.task}{role} {path}: {move.reason}"
-
-
-def _order(task: str) -> tuple[str, int]:
-    unit, _, number = task.rpartition("_")
-    return unit, int(number) if number.isdigit() else -1

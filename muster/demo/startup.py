@@ -40,12 +40,7 @@ class Part:
 
 
 class StartUp:
-    """All parts, in the order in which they start.
-
-    Args:
-        file: where the times of the last start are kept.
-        now_s: a monotonic clock.
-    """
+    """All parts, in the order in which they start; `file` has the times of the last start."""
 
     def __init__(
         self, file: Path | None = None, now_s: Callable[[], float] = time.monotonic

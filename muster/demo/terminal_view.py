@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.demo.plain import NO_MEMBER
-from muster.demo.story import Generation, Turned
+from muster.demo.story import News
 from muster.demo.summary import Summary
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
@@ -80,9 +80,9 @@ class RichShow:
         """The demo itself did something."""
         self._say(Text(f"  {text}", "dim"))
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """A generation with its moves; states are in the heading."""
-        if isinstance(news, Turned):
+        if isinstance(news, GroupState):
             return
         self._say(
             Text.assemble((f"  generation {news.number} ", "bold white"), (news.cause, "italic"))

@@ -38,9 +38,7 @@ def load(path: str) -> object:
 def answer_lines(path: str, answer: Callable[[object], object]) -> None:
     """Print an answer for every line of a file, in order, each as soon as it is computed.
 
-    Args:
-        path: a file with one document per line; ``-`` = standard input.
-        answer: a document's answer; what it raises becomes ``{"error": "..."}``.
+    What `answer` raises becomes ``{"error": "..."}``.
     """
     with opened(path) as lines:
         for line in lines:

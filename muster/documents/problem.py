@@ -42,10 +42,8 @@ class Problem:
 
     Attributes:
         assignor: name, or ``module:Class``.
-        settings: read from ``config``.
         names: the tasks, by index and by printed id.
         members: sorted by id.
-        now_ms: time of the group's clock.
         from_previous: whether only racks are optimised, with the counts of the previous placement.
         validate: an answer to check instead of computing one, as it was given.
     """

@@ -58,7 +58,7 @@ def read_groups(
 
     Args:
         clients: how to reach Kafka.
-        groups: names.
+        groups: their names.
         measures: loads to measure.
         connect_url: REST address of a Connect worker; None = only running connectors are known.
         waits: whether to wait for a group that rebalances: it hides its owners until it is stable.
