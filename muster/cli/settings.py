@@ -26,15 +26,11 @@ EVERY_GROUP = "every group"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A setting as a person reads it.
+    """A setting as a person reads it, all in words.
 
     Attributes:
-        key: as it is set.
         scope: of a group or of the job.
-        type: in words.
-        bounds: in words; empty = the type says it.
-        default: in words.
-        meaning: one sentence.
+        bounds: empty = the type says it.
         used_by: the assignors that use it; of the job: empty.
         condition: what must hold for it to have an effect; empty = nothing.
         kafka: Kafka's name and where it is set there; empty = Kafka has none.

@@ -31,17 +31,12 @@ MOVES_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A what-if question: members to remove or add, and settings to change.
+    """A what-if question: what to change, as `whatif.planned` takes it, and two things more.
 
     Attributes:
-        remove: ids of members.
-        add: members, as in a problem file of `muster assign`.
         capacity: member id → its new capacity.
-        config: settings by Kafka's name.
         weights: unit → new weight of each of its tasks.
-        assignor: the new assignor; None = the group's.
-        tasks: the group's new list of tasks, as in a problem file; None = unchanged.
-        trusts_assignor: see `whatif.planned`; a question from a page never does.
+        trusts_assignor: a question from a page never does.
     """
 
     remove: Sequence[str] = ()

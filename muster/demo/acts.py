@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
@@ -26,8 +26,11 @@ LOOK_S = 0.05
 T = TypeVar("T")
 
 
-class Show(Protocol):
-    """How the demo is shown: live in a terminal (`RichShow`), or as lines (`PlainShow`)."""
+class Show:
+    """How the demo is shown: live in a terminal (`RichShow`), or as lines (`PlainShow`).
+
+    What a show does not define has no effect.
+    """
 
     def act(self, number: int, title: str) -> None:
         """An act begins."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
+from muster.demo.acts import Show
+from muster.demo.startup import Part, StartUp
 from muster.demo.story import News
 from muster.demo.summary import Summary
 from muster.protocol.ids import Role, parse_task
 from muster.protocol.records import GroupState, Move
 
-if TYPE_CHECKING:
-    from muster.demo.demo_processes import DemoProcesses
-    from muster.demo.startup import Part, StartUp
-    from muster.demo.watcher import Watcher
-
 NO_MEMBER = "no member"
 
 
-class PlainShow:
+class PlainShow(Show):
     """Prints each thing when it happens, with the seconds since the start."""
 
     def __init__(self) -> None:
@@ -57,19 +53,10 @@ class PlainShow:
         ]
         self._say(f"settled: {' | '.join(parts)}")
 
-    def watch(self, watcher: Watcher, processes: DemoProcesses) -> None:
-        """Nothing to do: `news` prints."""
-
-    def breathe(self) -> None:
-        """No pause."""
-
     def summary(self, summary: Summary) -> None:
         """One line per figure."""
         for label, text in summary.rows():
             self._say(f"{label}: {text}")
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self._start:6.1f}s  {text}", flush=True)

@@ -27,7 +27,6 @@ class Part:
     """Something that is started.
 
     Attributes:
-        name: for people.
         last_s: how long it took last time on this machine; None = not known.
         since_s: when its start began; None = not yet.
         took_s: how long its start took; None = not up yet.

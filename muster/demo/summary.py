@@ -21,7 +21,6 @@ class Summary:
     """The figures of one demo.
 
     Attributes:
-        generations: how many there were.
         moves: actives that went from one member to another.
         placements: actives without an owner that went to a member.
         events: how many events were answered.
@@ -29,7 +28,6 @@ class Summary:
         planned: longest gap of a task between two owners, the first not killed; None = no gap.
         crash: the same, the first owner killed.
         twice: how often two workers ran a task at once.
-        machine: what all of it ran on.
     """
 
     generations: int
@@ -63,12 +61,9 @@ class Summary:
 
 
 def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) -> Summary:
-    """Compute the figures.
+    """Compute the figures from the story and the workers' log lines.
 
-    Args:
-        story: what the coordinator published.
-        since_ms: events before it are left out (the query was warming up).
-        logged: the workers' log lines.
+    Events before `since_ms` are left out, because the query was warming up.
     """
     waits = story.waits_ms(since_ms)
     # Of these figures each is one of the waits.

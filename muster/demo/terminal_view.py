@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -17,17 +16,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from muster.demo.acts import Show
+from muster.demo.demo_processes import DemoProcesses
 from muster.demo.plain import NO_MEMBER
+from muster.demo.startup import Part, StartUp
 from muster.demo.story import News
 from muster.demo.summary import Summary
+from muster.demo.watcher import Watcher
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
 from muster.protocol.tasks import TaskTable
-
-if TYPE_CHECKING:
-    from muster.demo.demo_processes import DemoProcesses
-    from muster.demo.startup import Part, StartUp
-    from muster.demo.watcher import Watcher
 
 FRAMES_PER_S = 10
 BREATH_S = 2.5
@@ -48,7 +46,7 @@ STATE_COLOURS = {
 RUNS, LEAVES, COMES, OTHER = "■", "◧", "□", "·"
 
 
-class RichShow:
+class RichShow(Show):
     """The live view."""
 
     def __init__(self, acts: int, console: Console | None = None) -> None:

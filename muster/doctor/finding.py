@@ -22,8 +22,6 @@ class Finding:
     Attributes:
         check: its kind: kafka, topic, rights, claim, signs, job, clock, canary, group, rejected,
             certificate or keys.
-        subject: which one.
-        level: the result.
         what: what was found, for a person.
         action: what to do if the result is not OK; may be empty.
     """

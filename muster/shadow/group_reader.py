@@ -30,7 +30,6 @@ class ShadowedGroup:
     """A group that Kafka coordinates, with its topics and their load.
 
     Attributes:
-        description: the group.
         topics: the topics that its members read, by name.
         loads: load of each of their partitions.
         connectors: connector → number of its tasks, from Connect's REST; None = not asked.

@@ -176,7 +176,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """Each event is a line, moves follow their generation, and owners' tasks are sorted."""
     show = PlainShow()
     show.act(1, "begins")
-    show.news(Generation(3, 0, "W2 joined", orders().moves))
+    show.news(Generation(3, "W2 joined", orders().moves))
     show.news(GroupState.NOT_READY)
     show.settled({"0_10": "W1", "0_9": "W1", "0_1": "W2"})
     assert [text[9:] for text in capsys.readouterr().out.splitlines()] == [
@@ -222,7 +222,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
         show.watch(Watcher(), None)
         show.act(1, "begins")
         show.note("a note")
-        show.news(Generation(3, 0, "W2 joined", orders().moves))
+        show.news(Generation(3, "W2 joined", orders().moves))
         show.settled({"0_0": "W1"})
         console.print(show._frame())
         moved = replace(orders(), members=orders().members[1:], holder=np.full(5, 2))
