@@ -14,7 +14,7 @@ from muster.demo import startup, task_runs
 from muster.demo.demo_processes import GROUP, DemoProcesses
 from muster.demo.startup import Part, StartUp
 from muster.demo.story import News, Story
-from muster.demo.summary import Summary, summary_of
+from muster.demo.summary import Rows, summary_of
 from muster.demo.watcher import Watcher
 from muster.errors import DemoFailed
 from muster.protocol.records import GroupState
@@ -53,7 +53,7 @@ class Show:
     def breathe(self) -> None:
         """Pause if a person is reading."""
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """Show the figures at the end."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from muster.demo.acts import Show
 from muster.demo.startup import Part, StartUp
 from muster.demo.story import News
-from muster.demo.summary import Summary
+from muster.demo.summary import Rows
 from muster.protocol.ids import Role, parse_task
 from muster.protocol.records import GroupState, Move
 
@@ -53,9 +53,9 @@ class PlainShow(Show):
         ]
         self._say(f"settled: {' | '.join(parts)}")
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """One line per figure."""
-        for label, text in summary.rows():
+        for label, text in rows:
             self._say(f"{label}: {text}")
 
     def _say(self, text: str) -> None:

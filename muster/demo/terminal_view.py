@@ -21,7 +21,7 @@ from muster.demo.demo_processes import DemoProcesses
 from muster.demo.plain import NO_MEMBER
 from muster.demo.startup import Part, StartUp
 from muster.demo.story import News
-from muster.demo.summary import Summary
+from muster.demo.summary import Rows
 from muster.demo.watcher import Watcher
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
@@ -108,16 +108,16 @@ class RichShow(Show):
         """Pause, so that a person can read."""
         time.sleep(BREATH_S)
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """The figures, below the last frame."""
-        self._below = len(summary.rows())
+        self._below = len(rows)
         self.close()
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="dim")
-        rows.add_column(style="bold")
-        for label, text in summary.rows():
-            rows.add_row(label, text)
-        panel = Panel(rows, title="what you saw", border_style="green", width=self._width())
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim")
+        grid.add_column(style="bold")
+        for label, text in rows:
+            grid.add_row(label, text)
+        panel = Panel(grid, title="what you saw", border_style="green", width=self._width())
         self._console.print(panel)
         self._console.print("[dim]everything is being stopped[/]")
 
