@@ -7,21 +7,17 @@ members have joined. So every group has a connection of its own. All of them sha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka.errors import for_code
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from muster.adopt.model import Done, Message
 from muster.kafka.protocol_client import config
 from muster.kafka.settings import ClientSettings
-
-Message: TypeAlias = Any
-"""A request or an answer; kafka-python's classes have no types."""
-Done: TypeAlias = Callable[[Message | Exception], None]
 
 REQUEST_MS: Final = 5_000
 """How long a broker may take for an ordinary request."""

@@ -37,6 +37,7 @@ from muster.adopt.model import (
     BrokerResponse,
     Configured,
     CoordinatorConnection,
+    Done,
     GovernorCallbacks,
     GovernorInput,
     GovernorPresence,
@@ -209,7 +210,7 @@ class Governor:
         done = self._new_request()
         self._connection.ask(request, done, timeout_ms or self._options.session_timeout_ms)
 
-    def _new_request(self) -> Callable[[Message | Exception], None]:
+    def _new_request(self) -> Done:
         """Number a request; return what gets its answer. Answers to older requests are ignored."""
         self._asked, self._asked_ms = self._asked + 1, self._clock()
         number = self._asked

@@ -21,6 +21,8 @@ from muster.worker.messages import Acknowledged, Failed, Send
 
 Message: TypeAlias = Any
 """A request or an answer of Kafka's; kafka-python's classes have no types."""
+Done: TypeAlias = Callable[[Message | Exception], None]
+"""Gets the answer to a request; an exception = no broker answered."""
 
 SESSION_MS: Final = 6_000
 ANSWER_MS: Final = 1_000
@@ -138,14 +140,10 @@ GovernorInput: TypeAlias = News | AssignableUnits | BrokerResponse | GovernorPre
 class CoordinatorConnection(Protocol):
     """A connection to the group's coordinator in Kafka; see `coordinator_connections`."""
 
-    def ask(
-        self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
-    ) -> None:
+    def ask(self, request: Message, done: Done, timeout_ms: int) -> None:
         """Send a request; `done` gets the answer, from any thread."""
 
-    def ask_aside(
-        self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
-    ) -> None:
+    def ask_aside(self, request: Message, done: Done, timeout_ms: int) -> None:
         """`ask`, but the request does not wait behind others that the broker has not answered."""
 
     def lost(self) -> None:

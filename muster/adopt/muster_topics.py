@@ -33,12 +33,7 @@ from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import GroupConfig
-from muster.protocol.records import (
-    Dictionary,
-    GroupSnapshot,
-    MemberAssignment,
-    MemberGone,
-)
+from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name

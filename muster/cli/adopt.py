@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from muster.adopt import eligibility, join_metadata, rights
 from muster.adopt.governed_groups import Governors, beat_ms
-from muster.adopt.hand_back import release
 from muster.adopt.join_metadata import Kind
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.cli.options import (
@@ -27,8 +26,9 @@ from muster.cli.options import (
 )
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
-from muster.errors import BadInput
-from muster.kafka.groups import SEAT_PREFIX
+from muster.errors import BadInput, NotFound
+from muster.kafka.groups import SEAT_PREFIX, describe_with
+from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
     clients = kafka_settings(args)
     if args.release:
         for group in args.group:
-            print(release(clients, group))
+            print(_release(clients, group))
         return 0
     _check(args)
     set_up(args.log_format)
@@ -171,6 +171,27 @@ def run(args: argparse.Namespace) -> int:
     governed = wanted(args, clients, keys)
     _govern(Governors(clients, args.topic_prefix, keys, governed, config_topic=args.config_topic))
     return 0
+
+
+def _release(clients: ClientSettings, group: str) -> str:
+    """Remove the governors of a group, wherever they run; return a line that names them.
+
+    A governor that is removed before its session ends knows that an operator removed it, and stops.
+
+    Raises:
+        NotFound: there is no such group, or no governor in it.
+    """
+    from kafka.admin import MemberToRemove
+
+    with connected(clients) as client:
+        [described] = describe_with(client, [group])
+        instance_ids = eligibility.governors(described)
+        if not instance_ids:
+            raise NotFound(f"no governor is in group {group!r}")
+        client.remove_group_members(
+            group, [MemberToRemove(group_instance_id=instance) for instance in instance_ids]
+        )
+    return f"{group}: handed back by {', '.join(instance_ids)}"
 
 
 def _check(args: argparse.Namespace) -> None:
