@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -58,46 +59,39 @@ def question(fields: Sequence[tuple[str, str]]) -> Question:
     Raises:
         BadInput: a field is malformed.
     """
-    remove: list[str] = []
-    add: list[Json] = []
-    capacity: dict[str, int] = {}
-    config: dict[str, str] = {}
-    weights: dict[str, float] = {}
-    assignor = None
+    given: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in fields:
-        if not value.strip():
-            continue
-        if name == "remove":
-            remove.append(value)
-        elif name == "add":
-            add.append(_member(value))
-        elif name == "capacity":
-            member, number = _pair(value, "capacity")
-            if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
-                raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
-            capacity[member] = int(number[:9])
-        elif name == "weight":
-            unit, weight = _pair(value, "weight")
-            weights[unit] = _weight(unit, weight)
-        elif name == "config":
-            key, setting = _pair(value, "setting")
-            config[key.strip()] = setting.strip()
-        elif name == "assignor":
-            assignor = value.strip()
-    if len(add) > ADD_MAX:
-        raise BadInput(f"{len(add)} members to add; expected at most {ADD_MAX}")
-    gone = tuple(dict.fromkeys(remove))
-    return Question(gone, tuple(add), capacity, config, weights, assignor)
+        if value.strip():
+            given[name].append(value)
+    if len(given["add"]) > ADD_MAX:
+        raise BadInput(f"{len(given['add'])} members to add; expected at most {ADD_MAX}")
+    settings = (_pair(value, "setting") for value in given["config"])
+    return Question(
+        remove=tuple(dict.fromkeys(given["remove"])),
+        add=tuple(map(_member, given["add"])),
+        capacity=dict(map(_capacity, given["capacity"])),
+        config={key.strip(): setting.strip() for key, setting in settings},
+        weights=dict(map(_weight, given["weight"])),
+        assignor=next((value.strip() for value in reversed(given["assignor"])), None),
+    )
 
 
-def _weight(unit: str, value: str) -> float:
+def _capacity(value: str) -> tuple[str, int]:
+    member, number = _pair(value, "capacity")
+    if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
+        raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
+    return member, int(number[:9])
+
+
+def _weight(value: str) -> tuple[str, float]:
+    unit, text_of_number = _pair(value, "weight")
     try:
-        number = float(value)
+        number = float(text_of_number)
     except ValueError:
         number = -1
     if not 0 <= number <= WEIGHT_MAX:  # NaN too
         raise BadInput(f"weight of {shown(unit)}: expected a number from 0 to {WEIGHT_MAX}")
-    return number
+    return unit, number
 
 
 def _pair(value: str, what: str) -> tuple[str, str]:

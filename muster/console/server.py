@@ -1,13 +1,10 @@
-"""Runs the console: the reader's thread, and uvicorn in the calling thread or in its own."""
+"""Runs the console: the reader's thread, and uvicorn in the calling thread."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import uvicorn
@@ -17,7 +14,6 @@ from muster.console.request_guard import Access
 from muster.console.store import Store
 from muster.errors import BadInput
 
-START_S = 15.0
 CLOSE_S = 1
 
 
@@ -140,20 +136,3 @@ class Console:
         """Serve until SIGTERM or Ctrl-C."""
         with self._reader:
             self._server.run(sockets=[self._socket])
-
-    @contextmanager
-    def serve_in_thread(self) -> Iterator[str]:
-        """Serve in a thread while the ``with`` block runs; yields the URL."""
-        with self._reader:
-            serving = threading.Thread(
-                target=self._server.run, args=([self._socket],), name="muster-console", daemon=True
-            )
-            serving.start()  # in a thread other than the main one it leaves signals alone
-            until = time.monotonic() + START_S
-            while not self._server.started and serving.is_alive() and time.monotonic() < until:
-                time.sleep(0.01)
-            try:
-                yield self.url
-            finally:
-                self._server.should_exit = True
-                serving.join(START_S)
