@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 
 from muster.assignor.ignored_settings import ignored_settings
 from muster.cli import settings as settings_page
@@ -36,7 +37,7 @@ from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
 from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current, known, replaced
-from muster.published.snapshots import snapshot_of
+from muster.published.snapshots import history, newest
 from muster.signing.keyring import add_signing_keys, key_file
 
 
@@ -134,11 +135,8 @@ def _sets(args: argparse.Namespace) -> bool:
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
     """Ids of the group's members in its newest record, sorted."""
-    try:
-        snapshot = snapshot_of(settings, prefix, group)
-    except NotFound:
-        return []  # not published yet, or deleted
-    return sorted(member.id for member in snapshot.members)
+    snapshots = newest(history(settings, prefix, group)).values()
+    return sorted(member.id for snapshot in snapshots for member in snapshot.members)
 
 
 def refusal(group: str, members: list[str]) -> str:
@@ -155,10 +153,10 @@ def describe(args: argparse.Namespace) -> int:
     if args.setting is not None:
         setting = settings_page.one(args.setting)
         is_json = args.format == "json"
-        print(json_line(setting.as_json()) if is_json else settings_page.as_text(setting))
+        print(json_line(asdict(setting)) if is_json else settings_page.as_text(setting))
     elif args.format == "json":
         for each in settings_page.described():
-            print(json_line(each.as_json()))
+            print(json_line(asdict(each)))
     else:
         print(settings_page.as_table(settings_page.described()))
     return 0

@@ -26,12 +26,12 @@ from muster.output import json_line
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
-from muster.protocol.framing import KNOWN, MARKER, Schemas
+from muster.protocol.framing import MARKER, Schemas
 from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
-from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
+from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
 from muster.state.printable import cut
 from muster.worker.dictionary import Dictionaries, dictionaries_in
@@ -81,16 +81,6 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
-    """The objects to print for a file.
-
-    Raises:
-        BadInput: a line is neither hexadecimal, base64, nor such JSON.
-    """
-    reader = _Reader(KNOWN, lambda group: {})
-    return (shown for item in _items(stream, where) if (shown := reader.shown(item)))
-
-
 class _Reader:
     """Joins parts, decodes records and remembers dictionaries, in the order of the input.
 
@@ -98,10 +88,7 @@ class _Reader:
     """
 
     def __init__(
-        self,
-        schemas: Schemas,
-        look_up: Callable[[str], Dictionaries],
-        prefix: str = DEFAULT_PREFIX,
+        self, schemas: Schemas, look_up: Callable[[str], Dictionaries], prefix: str
     ) -> None:
         self._schemas = schemas
         self._prefix = prefix

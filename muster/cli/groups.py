@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
-from muster.errors import BadInput, ChangedMeanwhile, NotFound, StillQuarantined, Unreachable
+from muster.errors import BadInput, ChangedMeanwhile, StillQuarantined, Unreachable
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
@@ -71,7 +71,12 @@ def run(args: argparse.Namespace) -> int:
     snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
-    shown = [Shown(s, _heard(settings, prefix, s, args, now_ms), seen_ms) for s in snapshots]
+    # Heartbeats are read only if shown, because that reads a busy topic's tail.
+    shows_heartbeats = is_described and (args.members or args.format == "json")
+    shown = [
+        Shown(s, last_heartbeats(settings, prefix, s, now_ms) if shows_heartbeats else {}, seen_ms)
+        for s in snapshots
+    ]
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
@@ -117,19 +122,6 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
         ignored = ignored_standbys(s.assignor, s.settings, TaskTable(s.tasks))
         lines += (f"{s.group}: {line}" for line in ignored)
     return lines
-
-
-def _heard(
-    settings: ClientSettings,
-    prefix: str,
-    snapshot: GroupSnapshot,
-    args: argparse.Namespace,
-    now_ms: int,
-) -> dict[str, int]:
-    """Last heartbeats by member id; read only if shown, because that reads a busy topic's tail."""
-    if args.action == "describe" and (args.members or args.format == "json"):
-        return last_heartbeats(settings, prefix, snapshot, now_ms)
-    return {}
 
 
 def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str:
@@ -202,7 +194,7 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
     print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        now = _snapshot(settings, prefix, group)
+        now = newest(history(settings, prefix, group)).get(GroupId(group))
         if now is None or now.quarantine is None:
             print(f"{group}: released" + ("" if read.config else "; it has no configuration"))
             return
@@ -211,10 +203,3 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
         if time.monotonic() > deadline:
             raise Unreachable(f"{group}: no coordinator answers; see: muster doctor")
         time.sleep(LOOK_EVERY_S)
-
-
-def _snapshot(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot | None:
-    try:
-        return snapshot_of(settings, prefix, group)
-    except NotFound:
-        return None

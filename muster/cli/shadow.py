@@ -16,14 +16,13 @@ from typing import Any
 
 from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
-from muster.documents.group_config import as_json as config_json
+from muster.documents.units import tasks_json
 from muster.errors import BadInput, NotFound
 from muster.kafka.groups import PATIENCE_S, Kind, listed
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings
 from muster.output import json_line, one_line
 from muster.protocol.errors import MusterError
-from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
 from muster.shadow.group_conversion import to_snapshot
 from muster.shadow.group_reader import ShadowedGroup, read_groups
@@ -178,16 +177,13 @@ def _moves(
         for each in after.members
         if each.id in event["joined"]
     ]
-    config = GroupConfig(
-        group=after.group, assignor=after.assignor, settings=after.settings, tasks=after.tasks
-    )
     try:
         plan = planned(
             before,
             add=add,
             remove=event["left"],
             config=change["config"],
-            tasks=config_json(config)["tasks"],
+            tasks=tasks_json(after.tasks),
         )
     except MusterError:
         return None

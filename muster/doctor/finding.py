@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 
@@ -34,10 +34,4 @@ class Finding:
 
     def as_json(self) -> dict[str, object]:
         """For ``--format json``."""
-        return {
-            "check": self.check,
-            "subject": self.subject,
-            "level": self.level.value,
-            "what": self.what,
-            "action": self.action or None,
-        }
+        return {**asdict(self), "level": self.level.value, "action": self.action or None}
