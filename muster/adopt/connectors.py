@@ -58,12 +58,10 @@ class ConfigTopicState:
 
 def _count(value: bytes | None) -> int:
     try:
-        value_fields = json.loads(value or b"null")
-        if (
-            isinstance(value_fields, Mapping) and "payload" in value_fields
-        ):  # a converter that writes schemas
-            value_fields = value_fields["payload"]
-        return max(0, int(value_fields["tasks"]))
+        commit = json.loads(value or b"null")
+        if isinstance(commit, Mapping) and "payload" in commit:  # a converter that writes schemas
+            commit = commit["payload"]
+        return max(0, int(commit["tasks"]))
     except (ValueError, TypeError, KeyError):
         return 0
 

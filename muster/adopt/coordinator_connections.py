@@ -7,21 +7,17 @@ members have joined. So every group has a connection of its own. All of them sha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kafka.errors import for_code
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from muster.adopt.model import Done, Message
 from muster.kafka.protocol_client import config
 from muster.kafka.settings import ClientSettings
-
-Message: TypeAlias = Any
-"""A request or an answer; kafka-python's classes have no types."""
-Done: TypeAlias = Callable[[Message | Exception], None]
 
 REQUEST_MS: Final = 5_000
 """How long a broker may take for an ordinary request."""
@@ -38,6 +34,7 @@ class Network:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are answers, reported once
         self._settings = {
             **config(clients),
+            "client_id": "muster-governor",
             "request_timeout_ms": REQUEST_MS,
             "metadata_max_age_ms": RARELY_MS,
             "reconnect_backoff_max_ms": 1_000,
@@ -49,9 +46,7 @@ class Network:
 
     def line(self, group: str) -> CoordinatorConnection:
         """A connection for one group."""
-        return CoordinatorConnection(
-            self._net, {**self._settings, "client_id": "muster-governor"}, group
-        )
+        return CoordinatorConnection(self._net, self._settings, group)
 
     def close(self, wait_s: float) -> None:
         """End every connection; wait this long for what is under way."""
@@ -61,13 +56,7 @@ class Network:
 
 
 class CoordinatorConnection:
-    """Requests about one group, to whichever broker coordinates it.
-
-    Args:
-        net: kafka-python's event loop.
-        settings: of a client, under kafka-python's names.
-        group: the group.
-    """
+    """Requests about one group, to whichever broker coordinates it."""
 
     def __init__(self, net: NetworkSelector, settings: dict[str, Any], group: str) -> None:
         self._net = net

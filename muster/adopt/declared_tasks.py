@@ -14,7 +14,6 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from muster.adopt import target_choice
 from muster.adopt.join_metadata import KafkaMember, Kind
 from muster.adopt.model import AssignableUnits, Configured, Options
 from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
@@ -31,9 +30,6 @@ AGAIN_MS: Final = 5_000
 
 class DeclaredTasks:
     """The newest configuration of a group, and the topics or connectors that it follows.
-
-    Args:
-        options: how the group is governed.
 
     Attributes:
         config: the newest configuration.
@@ -107,8 +103,12 @@ class DeclaredTasks:
             units = {name: unit for name, unit in there.items() if name in subscribed}
             units |= {name: old[name] for name in kept}
             found = tuple(units[name] for name in sorted(units))
-        weights = self._options.weights
-        return tuple(target_choice.weighed(unit, weights, old.get(unit.name)) for unit in found)
+        return tuple(self._weighed(unit, old.get(unit.name)) for unit in found)
+
+    def _weighed(self, unit: Unit, old: Unit | None) -> Unit:
+        """The unit with its weight from the options, or else from the previous configuration."""
+        weight = self._options.weights.get(unit.name, old.weight if old is not None else None)
+        return unit if weight is None else replace(unit, weight=weight)
 
     def _vanished(self, known: Set[str], there: Set[str], now_ms: int) -> list[str]:
         """Known topics that Kafka lacks, and that keep their tasks for now."""

@@ -42,7 +42,6 @@ class GovernableGroup:
     """A group that can be governed.
 
     Attributes:
-        kind: what its members are.
         members: their names in muster.
         protocol: the assignor its members share; empty = none yet.
         topics: topics that its consumers read.

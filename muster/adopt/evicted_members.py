@@ -33,22 +33,12 @@ class EvictedMembers:
         self._until_ms = 0
 
     def add(self, members: Iterable[str], now_ms: int) -> None:
-        """Add members that are evicted now; each may have been evicted before.
-
-        Args:
-            members: ids of all members of Kafka's group.
-            now_ms: the time.
-        """
+        """Add members that are evicted now, by their ids; each may have been evicted before."""
         self._names |= Counter(map(name_of, members))
         self._until_ms = now_ms + RETURN_MS
 
     def missing(self, members: Iterable[str], now_ms: int) -> int:
-        """How many evicted members are not back; 0 after `RETURN_MS`.
-
-        Args:
-            members: ids of all members of Kafka's group.
-            now_ms: the time.
-        """
+        """How many evicted members are not among these members' ids; 0 after `RETURN_MS`."""
         if now_ms >= self._until_ms:
             self._names.clear()
         count = (self._names - Counter(map(name_of, members))).total()

@@ -20,13 +20,7 @@ from muster.protocol.tasks import EMPTY, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the governor answers one member.
-
-    Attributes:
-        assigned: all that it is to run.
-        added: the part of `assigned` that it does not run now.
-        revoked: what it runs now and is to stop.
-    """
+    """All that a member is to run, the part that it does not run now, and what it is to stop."""
 
     assigned: TaskSet
     added: TaskSet
@@ -39,10 +33,6 @@ def answers(members: Sequence[KafkaMember], target: Mapping[str, TaskSet]) -> di
     If two members claim to run a task, the one with the newer Kafka generation owns it: the other
     was away when the task moved, and Kafka refuses its commits. If both have the same generation,
     neither gets the task in this rebalance.
-
-    Args:
-        members: the present members.
-        target: name → tasks that the member is to have in the end.
     """
     owner_of = owners(members)
     answers: dict[str, Answer] = {}

@@ -16,7 +16,7 @@ from muster.adopt.eligibility import is_governed
 from muster.adopt.governor import FAREWELL_MS
 from muster.adopt.governor_thread import Runner
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import BEAT_MAX_MS, Options
+from muster.adopt.model import BEAT_MAX_MS, GovernorPresence, Options
 from muster.adopt.muster_topics import MusterTopics
 from muster.adopt.partitions import Partitions
 from muster.errors import BadInput
@@ -54,13 +54,6 @@ class Governors:
 
     A group that cannot be governed any more is logged and left to Kafka; the others are governed
     on.
-
-    Args:
-        clients: how to reach Kafka.
-        prefix: of muster's topics.
-        keys: sign the events; None = they are not signed.
-        governed: the options of each group.
-        config_topic: the config topic of Connect clusters.
     """
 
     def __init__(
@@ -90,12 +83,12 @@ class Governors:
             self._network.line(group),
             self._topics,
             watch_partitions=lambda topics: self._partitions.want(
-                group, topics, runner.set_units, options.measure
+                group, topics, runner.post, options.measure
             ),
             look_for_governor=lambda: self._looks.put(group),
         )
         if options.kind is Kind.CONNECT:
-            self._connectors[group] = Connectors(self._clients, config_topic, runner.set_units)
+            self._connectors[group] = Connectors(self._clients, config_topic, runner.post)
         return runner
 
     def _watch(self) -> None:
@@ -109,7 +102,7 @@ class Governors:
             governed = is_governed(self._clients, group)
         except MusterError as error:
             log.info("%s: %s", group, error)
-        self.runners[group].set_presence(governed)
+        self.runners[group].post(GovernorPresence(governed))
 
     def open(self) -> None:
         """Begin to govern."""

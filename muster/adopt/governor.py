@@ -37,6 +37,7 @@ from muster.adopt.model import (
     BrokerResponse,
     Configured,
     CoordinatorConnection,
+    Done,
     GovernorCallbacks,
     GovernorInput,
     GovernorPresence,
@@ -53,7 +54,6 @@ from muster.adopt.model import (
 from muster.adopt.refusals import refusal
 from muster.adopt.sync_answers import ConnectLeader
 from muster.protocol.errors import MusterError
-from muster.protocol.events import Join
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet, Unit
 from muster.state.causes import count_of
@@ -75,10 +75,7 @@ class Governor:
     """Governs one group: call `begin` once, then `take` with each input until the state is ENDED.
 
     Args:
-        options: how the group is governed.
-        connection: to the group's coordinator in Kafka.
-        topics: muster's topics.
-        callbacks: what else the governor asks of the code around it.
+        options, connection, topics, callbacks: see `model`.
         post: passes an input to the caller of `take`, from any thread.
         clock: a monotonic clock in milliseconds.
 
@@ -189,12 +186,10 @@ class Governor:
             case State.WATCHING:
                 self._due_ms = None
                 self._callbacks.look_for_governor()
-            case State.JOINING | State.LOOKING | State.EVICTING:
+            case State.JOINING | State.LOOKING | State.EVICTING | State.ANSWERING:
                 self._join_group()
             case State.DECIDING:
                 self._answer(now)
-            case State.ANSWERING:
-                self._join_group()
             case State.LEADING | State.FOLLOWING:
                 self._beat()
             case State.LEAVING:
@@ -215,7 +210,7 @@ class Governor:
         done = self._new_request()
         self._connection.ask(request, done, timeout_ms or self._options.session_timeout_ms)
 
-    def _new_request(self) -> Callable[[Message | Exception], None]:
+    def _new_request(self) -> Done:
         """Number a request; return what gets its answer. Answers to older requests are ignored."""
         self._asked, self._asked_ms = self._asked + 1, self._clock()
         number = self._asked
@@ -493,17 +488,16 @@ class Governor:
             self._answer_with({m.name: m.owned for m in self._members}, now, locally=False)
             self._answered_units = ()
             return
-        joins = [self._join_event(member) for member in self._members]
+        incarnations = self._sessions.members
+        joins = [
+            replace(self._sessions.profile(m.name), incarnation=incarnations[m.name])
+            for m in self._members
+        ]
         holds = self._sessions.holds()
         if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
             holds = {name: answer.assigned for name, answer in self._answers.items()}
         target = target_choice.decided_here(self._snapshot, self._tasks.config, joins, holds)
         self._answer_with(target, now, locally=True)
-
-    def _join_event(self, member: KafkaMember) -> Join:
-        return replace(
-            self._sessions.profile(member.name), incarnation=self._sessions.members[member.name]
-        )
 
     def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, locally: bool) -> None:
         self._answers, self._decided_locally = answers(self._members, target), locally
@@ -545,25 +539,14 @@ class Governor:
         self._on_decision(now)
 
     def _note_round(self, now: int) -> None:
-        done = self.round = Round(
-            generation=self._generation,
-            protocol=self._protocol,
-            members=len(self._members),
-            starts=sum(len(answer.added) for answer in self._answers.values()),
-            stops=sum(len(answer.revoked) for answer in self._answers.values()),
-            decided_ms=now - self._joined_ms,
-            by_coordinator=not self._decided_locally,
-        )
-        log.info(
-            "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
-            done.generation,
-            done.protocol,
-            count_of(done.members, "member"),
-            count_of(done.starts, "task"),
-            done.stops,
-            done.decided_ms,
-            self._why(),
-            extra={"group": self._options.group},
+        decided_ms = now - self._joined_ms
+        self.round = Round(self._generation, decided_ms, not self._decided_locally)
+        members = count_of(len(self._members), "member")
+        starts = count_of(sum(len(answer.added) for answer in self._answers.values()), "task")
+        stops = sum(len(answer.revoked) for answer in self._answers.values())
+        self._log(
+            f"round {self._generation} ({self._protocol}): {members}; {starts} to start, {stops} to"
+            f" stop; decided in {decided_ms} ms: {self._why()}"
         )
 
     def _why(self) -> str:
@@ -575,9 +558,7 @@ class Governor:
             return "the group's configuration is not written; the governor decided"
         if self._decided_locally:
             return "no coordinator answered in time; the governor decided"
-        return (
-            self._snapshot.cause if self._snapshot is not None and self._members else "no members"
-        )
+        return self._snapshot.cause if self._snapshot and self._members else "no members"
 
     def _end(self, failure: MusterError | None) -> None:
         self.failure = failure

@@ -6,18 +6,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from muster.adopt.coordinator_connections import CoordinatorConnection
 from muster.adopt.governor import Governor
-from muster.adopt.model import (
-    AssignableUnits,
-    GovernorInput,
-    GovernorPresence,
-    Options,
-    State,
-    Stop,
-)
+from muster.adopt.model import GovernorInput, Options, State, Stop
 from muster.adopt.muster_topics import MusterTopics
 from muster.boottime import boottime_ms
 from muster.protocol.errors import MusterError
@@ -43,12 +37,10 @@ class Runner:
     """One governed group; `start` it once, `stop` it once.
 
     Args:
-        options: how it is governed.
-        connection: to its coordinator in Kafka.
-        topics: muster's topics.
-        watch_partitions: called with the topics that members read; it answers with `set_units`.
-        look_for_governor: called to learn whether another governor is in the group; it answers
-            with `set_presence`.
+        options, connection, topics: see `model`.
+        watch_partitions: called with the topics that members read; posts their `AssignableUnits`.
+        look_for_governor: called to learn whether another governor is in the group; posts the
+            `GovernorPresence`.
     """
 
     def __init__(
@@ -65,13 +57,13 @@ class Runner:
         self._defect: Failed | None = None
         self._has_ended = False
         self._inputs: queue.SimpleQueue[GovernorInput] = queue.SimpleQueue()
-        self._governor = Governor(options, connection, topics, self, self._post, boottime_ms)
+        self._governor = Governor(options, connection, topics, self, self.post, boottime_ms)
         self._thread = threading.Thread(
             target=self._run, name=f"muster-governor-{options.group}", daemon=True
         )
-        topics.follow(options.group, self._post)
+        topics.follow(options.group, self.post)
 
-    def _post(self, governor_input: GovernorInput) -> None:
+    def post(self, governor_input: GovernorInput) -> None:
         """Queue an input; drop it after the end: other groups may be governed on for months."""
         if not self._has_ended:
             self._inputs.put(governor_input)
@@ -90,17 +82,9 @@ class Runner:
         """Begin to govern."""
         self._thread.start()
 
-    def set_units(self, units: AssignableUnits) -> None:
-        """Give the governor the group's topics or connectors."""
-        self._post(units)
-
-    def set_presence(self, governed: bool | None) -> None:
-        """Tell the governor whether another one is in the group; None = not known."""
-        self._post(GovernorPresence(governed))
-
     def stop(self) -> None:
         """Begin to hand the group back to its own assignor. Returns at once; see `join`."""
-        self._post(Stop())
+        self.post(Stop())
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end. Return whether it has ended."""
@@ -140,9 +124,7 @@ class Runner:
         while self._governor.state is not State.ENDED:
             due = self._governor.due_ms()
             wait_s = IDLE_S if due is None else max(0.0, (due - boottime_ms()) / 1_000)
-            try:
+            governor_input: GovernorInput | None = None
+            with suppress(queue.Empty):
                 governor_input = self._inputs.get(timeout=wait_s)
-            except queue.Empty:
-                self._governor.take(None)
-            else:
-                self._governor.take(governor_input)
+            self._governor.take(governor_input)

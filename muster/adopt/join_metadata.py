@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -60,7 +61,6 @@ class KafkaMember:
         rack: where it runs; None = unknown.
         url: REST address of a Connect worker.
         config_offset: offset up to which a worker has read the cluster's config topic.
-        keeps: whether the protocol lets a member keep its tasks while the group rebalances.
     """
 
     id: str
@@ -71,29 +71,19 @@ class KafkaMember:
     rack: str | None = None
     url: str = ""
     config_offset: int = -1
-    keeps: bool = False
 
 
 def offers(kind: Kind, more: Sequence[str] = ()) -> list[tuple[str, bytes]]:
     """A governor's JoinGroup protocols: all that it can answer, each with empty metadata.
 
-    Args:
-        kind: what the group's members are.
-        more: names of further protocols of consumers.
+    `more`: names of further protocols of consumers.
     """
     if kind is Kind.CONSUMER:
         names = dict.fromkeys((*CONSUMER_PROTOCOLS, *more))
         nothing = ConsumerProtocolSubscription(version=1, topics=[], user_data=b"").encode()
         return [(name, nothing) for name in names]
-    return [
-        (
-            name,
-            ConnectWorkerMetadata(
-                version=version, url=SEAT_URL, config_offset=-1, allocation=None
-            ).encode(),
-        )
-        for name, version in CONNECT_PROTOCOLS.items()
-    ]
+    empty = partial(ConnectWorkerMetadata, url=SEAT_URL, config_offset=-1, allocation=None)
+    return [(name, empty(version=number).encode()) for name, number in CONNECT_PROTOCOLS.items()]
 
 
 def is_governor(instance_id: str | None) -> bool:
@@ -118,12 +108,8 @@ def read(kind: Kind, id: str, instance_id: str | None, metadata: bytes) -> Kafka
 def read_all(kind: Kind, rows: Iterable[Any], group: str) -> list[KafkaMember]:
     """Decode the members of a group, governors left out, and give each a unique name.
 
-    A member whose metadata cannot be decoded is logged and subscribes to nothing.
-
-    Args:
-        kind: what the members are.
-        rows: members of kafka-python's answer to JoinGroup.
-        group: the group, for the log.
+    A member whose metadata cannot be decoded is logged and subscribes to nothing. `rows` are the
+    members of kafka-python's answer to JoinGroup.
     """
     members: dict[str, KafkaMember] = {}
     for row in rows:
@@ -150,7 +136,6 @@ def _consumer(id: str, instance_id: str | None, metadata: bytes) -> KafkaMember:
         owned=TaskSet.of(owned),
         generation=metadata_fields.generation_id,
         rack=metadata_fields.rack_id,
-        keeps=bool(metadata_fields.owned_partitions),
     )
 
 
@@ -171,7 +156,6 @@ def _worker(id: str, metadata: bytes) -> KafkaMember:
         generation=generation,
         url=metadata_fields.url,
         config_offset=metadata_fields.config_offset,
-        keeps=metadata_fields.version > 0,
     )
 
 

@@ -69,12 +69,7 @@ class _GovernedMember:
 
 
 class MemberSessions:
-    """The sessions of all members of one group.
-
-    Args:
-        group: the group's id, in Kafka and in muster.
-        pins: member name → connectors and tasks that only it may run.
-    """
+    """The sessions of all members of one group; `pins` as in `model.Options`."""
 
     def __init__(self, group: GroupId, pins: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.group = group
@@ -101,13 +96,7 @@ class MemberSessions:
     def joined(
         self, members: Sequence[KafkaMember], snapshot: GroupSnapshot | None, now_ms: int
     ) -> list[Send]:
-        """Take the members of a new rebalance.
-
-        Args:
-            members: all members of Kafka's group.
-            snapshot: the group's newest snapshot; its members keep their incarnations.
-            now_ms: the time on the sessions' clock.
-        """
+        """Take all members of a new rebalance; those in the snapshot keep their incarnations."""
         present = {member.name: member for member in members}
         sends = self._leave_departed(snapshot, present, now_ms)
         for name in [name for name in self._members if name not in present]:
@@ -115,7 +104,7 @@ class MemberSessions:
         for name, member in present.items():
             governed = self._members.get(name)
             join = self._join_of(member)
-            if governed is None or self._profile(governed) != self._profile_of(join):
+            if governed is None or _profile(governed.session.profile) != _profile(join):
                 known = governed.session.incarnation if governed else _known(snapshot, name)
                 sends += self._begin(join, member.owned, known, now_ms)
             else:
@@ -230,13 +219,6 @@ class MemberSessions:
             protocols=CONNECT_PROTOCOLS if member.topics is None else (),
         )
 
-    @staticmethod
-    def _profile_of(join: Join) -> tuple[object, ...]:
-        return (join.rack, join.topics, join.static)
-
-    def _profile(self, governed: _GovernedMember) -> tuple[object, ...]:
-        return self._profile_of(governed.session.profile)
-
     def _begin(
         self, join: Join, holds: TaskSet, incarnation: int | None, now_ms: int
     ) -> list[Send]:
@@ -301,6 +283,11 @@ class MemberSessions:
                 case _:
                     pass  # `Take` and `Lease`: Kafka's session decides what the member runs
         return [*sends, *self._settle(name, now_ms)] if each.pending_release else sends
+
+
+def _profile(join: Join) -> tuple[object, ...]:
+    """What of a member makes a new session when it changes."""
+    return join.rack, join.topics, join.static
 
 
 def _known(snapshot: GroupSnapshot | None, name: str) -> int | None:

@@ -21,6 +21,8 @@ from muster.worker.messages import Acknowledged, Failed, Send
 
 Message: TypeAlias = Any
 """A request or an answer of Kafka's; kafka-python's classes have no types."""
+Done: TypeAlias = Callable[[Message | Exception], None]
+"""Gets the answer to a request; an exception = no broker answered."""
 
 SESSION_MS: Final = 6_000
 ANSWER_MS: Final = 1_000
@@ -60,11 +62,9 @@ class Options:
 
     Attributes:
         group: the group's id, in Kafka and in muster.
-        kind: what its members are.
         config: the group's configuration in muster; the governor updates its tasks.
         configured: where that configuration is stored.
         instance_id: the governor's instance id; it begins with `SEAT_PREFIX`.
-        seat: how the seat is taken.
         pins: member name → connectors and tasks that only it may run.
         weights: topic or connector → load of each of its tasks.
         measure: how each partition's load is measured; None = loads are not measured.
@@ -98,9 +98,7 @@ class Options:
 class AssignableUnits:
     """The topics or connectors of a group, as Kafka has them now.
 
-    Attributes:
-        units: topics or connectors.
-        offset: offset up to which the Connect cluster's config topic was read.
+    Of connectors, `offset` says up to where the cluster's config topic was read.
     """
 
     units: tuple[Unit, ...]
@@ -109,12 +107,7 @@ class AssignableUnits:
 
 @dataclass(frozen=True, slots=True)
 class BrokerResponse:
-    """The broker's answer to a request, or the error in its place.
-
-    Attributes:
-        number: which request.
-        message: the answer; an exception = no broker answered.
-    """
+    """The broker's answer to the request of that number; an exception = no broker answered."""
 
     number: int
     message: Message | Exception
@@ -122,11 +115,7 @@ class BrokerResponse:
 
 @dataclass(frozen=True, slots=True)
 class GovernorPresence:
-    """The result of `look_for_governor`.
-
-    Attributes:
-        governed: whether a governor is in the group; None = not known.
-    """
+    """The result of `look_for_governor`; None = not known."""
 
     governed: bool | None
 
@@ -137,12 +126,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The outcome of `Topics.configure`.
-
-    Attributes:
-        place: where Kafka stored the configuration; None = it was not written.
-        fault: why it was not written.
-    """
+    """Where Kafka stored what `Topics.configure` wrote; None = it did not, and `fault` says why."""
 
     place: Place | None
     fault: str = ""
@@ -156,14 +140,10 @@ GovernorInput: TypeAlias = News | AssignableUnits | BrokerResponse | GovernorPre
 class CoordinatorConnection(Protocol):
     """A connection to the group's coordinator in Kafka; see `coordinator_connections`."""
 
-    def ask(
-        self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
-    ) -> None:
+    def ask(self, request: Message, done: Done, timeout_ms: int) -> None:
         """Send a request; `done` gets the answer, from any thread."""
 
-    def ask_aside(
-        self, request: Message, done: Callable[[Message | Exception], None], timeout_ms: int
-    ) -> None:
+    def ask_aside(self, request: Message, done: Done, timeout_ms: int) -> None:
         """`ask`, but the request does not wait behind others that the broker has not answered."""
 
     def lost(self) -> None:
@@ -192,22 +172,15 @@ class GovernorCallbacks(Protocol):
 
 @dataclass(slots=True)
 class Round:
-    """One rebalance, for logs and measurements.
+    """One rebalance, for measurements.
 
     Attributes:
         generation: Kafka's generation.
-        protocol: the protocol that all members share.
-        members: number of members, without the governor.
-        starts, stops: how many tasks members are to start, and to stop.
         decided_ms: time from the broker's JoinGroup answer to the governor's SyncGroup.
         by_coordinator: whether the coordinator decided; False = the governor did.
     """
 
     generation: int
-    protocol: str
-    members: int
-    starts: int
-    stops: int
     decided_ms: int
     by_coordinator: bool
 

@@ -33,14 +33,7 @@ from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import GroupConfig
-from muster.protocol.records import (
-    Dictionary,
-    GroupGone,
-    GroupSnapshot,
-    MemberAssignment,
-    MemberGone,
-    Record,
-)
+from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
@@ -60,13 +53,7 @@ LAYOUT_S: Final = 10.0
 
 
 class MusterTopics:
-    """The topics under one prefix. `open` it once, `close` it once.
-
-    Args:
-        clients: how to reach the cluster.
-        prefix: of muster's topics.
-        keys: sign the events; None = they are not signed.
-    """
+    """The topics under one prefix. `open` it once, `close` it once."""
 
     def __init__(self, clients: ClientSettings, prefix: str, keys: KeyFile | None) -> None:
         self._keys = keys
@@ -93,7 +80,12 @@ class MusterTopics:
         )
         self._threads = [
             threading.Thread(target=self._read, name="muster-governor-reader", daemon=True),
-            threading.Thread(target=self._confirm, name="muster-governor-acks", daemon=True),
+            threading.Thread(
+                target=self._producer.serve_until,
+                args=(self._closing,),
+                name="muster-governor-acks",
+                daemon=True,
+            ),
         ]
 
     def follow(self, group: str, post: Post) -> None:
@@ -141,14 +133,11 @@ class MusterTopics:
 
     # ------------------------------------------------------------------------------------ threads
 
-    def _confirm(self) -> None:
-        self._producer.serve_until(self._closing)
-
     def _read(self) -> None:
         consumer = Consumer(self._reader_settings, logger=log)
         joiners: defaultdict[tuple[str, int], Joiner] = defaultdict(Joiner)
         try:
-            assigned: dict[tuple[str, int], TopicPartition] = {}
+            assigned: set[tuple[str, int]] = set()
             self._grow(consumer, assigned)
             quiet_s = 0.0
             while not self._closing.is_set():
@@ -163,20 +152,19 @@ class MusterTopics:
         finally:
             consumer.close()
 
-    def _grow(self, consumer: Consumer, assigned: dict[tuple[str, int], TopicPartition]) -> None:
+    def _grow(self, consumer: Consumer, assigned: set[tuple[str, int]]) -> None:
         """Assign every partition to the reader; partitions added later from their beginning."""
         first = not assigned
         while not self._closing.is_set():
             try:
                 for topic, kind in self._kinds.items():
+                    from_end = first and kind is TopicKind.ASSIGNMENTS
+                    start = OFFSET_END if from_end else OFFSET_BEGINNING
                     listed = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
                     for number in listed.partitions:
-                        from_end = first and kind is TopicKind.ASSIGNMENTS
-                        start = OFFSET_END if from_end else OFFSET_BEGINNING
-                        place = TopicPartition(topic, number, start)
                         if (topic, number) not in assigned:
-                            assigned[topic, number] = place
-                            consumer.incremental_assign([place])
+                            assigned.add((topic, number))
+                            consumer.incremental_assign([TopicPartition(topic, number, start)])
             except KafkaException as error:
                 log.warning("muster's topics cannot be read yet: %s", error)
                 self._closing.wait(WAIT_S)
@@ -201,16 +189,10 @@ class MusterTopics:
         except DecodeError as error:
             log.error("a record at %s@%s cannot be read: %s", place, message.offset(), error)
             return
-        self._hand_on(group, record)
-
-    def _hand_on(self, group: str, record: Record) -> None:
-        match record:
-            case Dictionary():
-                self._names[group][record.version] = record.units
-            case MemberAssignment() | MemberGone() | GroupSnapshot():
-                self._posts[group](record)
-            case GroupGone():
-                pass
+        if isinstance(record, Dictionary):
+            self._names[group][record.version] = record.units
+        elif isinstance(record, MemberAssignment | MemberGone | GroupSnapshot):
+            self._posts[group](record)
 
 
 def _answer(post: Post, sent: Send) -> Callable[[KafkaError | None, Message], None]:

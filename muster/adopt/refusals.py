@@ -11,13 +11,7 @@ from muster.protocol.errors import MusterError
 
 
 def refusal(error: Exception, options: Options, protocols: list[str]) -> MusterError | None:
-    """The error for an operator; None = the governor can go on after this error.
-
-    Args:
-        error: of the broker's response.
-        options: how the group is governed.
-        protocols: the names of the protocols that the governor offers.
-    """
+    """The error for an operator; None = the governor can go on after this error."""
     group = options.group
     match error:
         case errors.GroupAuthorizationFailedError():

@@ -20,13 +20,7 @@ WHY: Final = "muster adopt"
 
 
 def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> Message:
-    """Join the group, under every protocol that the governor can answer.
-
-    Args:
-        options: how the group is governed.
-        member: the governor's member id; empty = it has none yet.
-        offers: protocols and the governor's metadata under each.
-    """
+    """Join the group under every protocol in `offers`; an empty `member` = it has no id yet."""
     return JoinGroupRequest(
         group_id=options.group,
         session_timeout_ms=options.session_timeout_ms,
@@ -45,15 +39,7 @@ def join(options: Options, member: str, offers: Sequence[tuple[str, bytes]]) -> 
 def sync(
     options: Options, member: str, generation: int, protocol: str, answers: Mapping[str, bytes]
 ) -> Message:
-    """Answer the members; without `answers`, ask for the governor's own answer, as a follower does.
-
-    Args:
-        options: how the group is governed.
-        member: the governor's member id.
-        generation: Kafka's.
-        protocol: the one that the members share.
-        answers: member id → its answer.
-    """
+    """Answer the members, by member id; without answers, ask for our own, as a follower does."""
     return SyncGroupRequest(
         group_id=options.group,
         generation_id=generation,
@@ -79,12 +65,7 @@ def beat(options: Options, member: str, generation: int) -> Message:
 
 
 def leave(options: Options, members: Mapping[str, str | None]) -> Message:
-    """Let members leave.
-
-    Args:
-        options: how the group is governed.
-        members: member id → instance id; None = it is not needed.
-    """
+    """Let members leave: member id → instance id; None = it is not needed."""
     return LeaveGroupRequest(
         group_id=options.group,
         members=[

@@ -25,10 +25,7 @@ _OPTIONS = {
 def check_groups(clients: ClientSettings, prefix: str, names: Sequence[str]) -> None:
     """Check that this login may use muster's topics as a governor, and lead these groups.
 
-    Args:
-        clients: how to reach Kafka.
-        prefix: of muster's topics.
-        names: the groups; they need not exist.
+    The groups need not exist.
 
     Raises:
         Refused: rights are missing; the message names them.
@@ -43,12 +40,9 @@ def check_groups(clients: ClientSettings, prefix: str, names: Sequence[str]) -> 
 def check_topics(
     clients: ClientSettings, topics: Iterable[str], config_topics: Sequence[str]
 ) -> None:
-    """Check that this login sees the topics of the groups.
+    """Check that this login sees the topics that consumers read, and Connect's config topics.
 
-    Args:
-        clients: how to reach Kafka.
-        topics: what consumers read; one that does not exist is not an error.
-        config_topics: of Connect clusters.
+    A topic of consumers that does not exist is no error.
 
     Raises:
         Refused: rights are missing; the message names them.

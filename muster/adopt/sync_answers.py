@@ -49,12 +49,7 @@ def workers(
 ) -> dict[str, bytes]:
     """Member id in Kafka → its answer; the governor `me` gets nothing.
 
-    Args:
-        members: the workers.
-        answers: by name.
-        me: the governor.
-        protocol: the one that the workers share.
-        leader: the worker that is to be the leader; None = there is no worker.
+    `answers` are by name; without a worker there is no `leader`.
     """
     leader = leader or ConnectLeader(me, SEAT_URL, -1)
     encoded = {
@@ -67,12 +62,9 @@ def workers(
 def leader_of(
     members: Sequence[KafkaMember], before: ConnectLeader | None, offset: int
 ) -> ConnectLeader | None:
-    """The leader of the previous rebalance if it is present, else the first worker by name.
+    """The leader `before` if it is present, else the first worker by name; None = no workers.
 
-    Args:
-        members: the workers; without any there is no leader.
-        before: the leader of the previous rebalance.
-        offset: up to which the governor has read the config topic.
+    `offset`: up to which the governor has read the config topic.
     """
     url = before.url if before is not None else None
     candidates = sorted(members, key=lambda member: (member.url != url, member.name))

@@ -16,9 +16,8 @@ from muster.assignor import registry
 from muster.assignor.errors import AssignorError, UnknownAssignor
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Join, Leave
-from muster.protocol.ids import Task
 from muster.protocol.records import GroupSnapshot
-from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable, Unit
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
 from muster.state.group import Group
 from muster.state.preview import preview
 
@@ -50,13 +49,11 @@ def target_of(
     table = TaskTable(snapshot.tasks)
     if table != TaskTable(config.tasks):
         return None
-    for name, entry in present.items() if holds is not None else ():
-        owed = table.set_of(
-            np.flatnonzero(snapshot.revoking & (snapshot.holder == entry.slot)).astype(np.int32)
-        )
-        if holds is not None and owed - holds.get(name, owed):
-            return None
     slots = {entry.slot: name for name, entry in present.items()}
+    if holds is not None:
+        owed = _by_member(table, np.where(snapshot.revoking, snapshot.holder, NO_MEMBER), slots)
+        if any(tasks - holds.get(name, tasks) for name, tasks in owed.items()):
+            return None
     return _by_member(table, snapshot.target, slots)
 
 
@@ -68,13 +65,7 @@ def decided_here(
 ) -> dict[str, TaskSet]:
     """Member → tasks it is to have, as the group's assignor decides in this process.
 
-    In place of a plug-in assignor, `sticky` decides.
-
-    Args:
-        snapshot: the group's newest snapshot; None = it has none.
-        config: the group's newest configuration.
-        joins: a join of each present member.
-        holds: member → tasks it runs.
+    In place of a plug-in assignor, `sticky` decides. Each present member has a join in `joins`.
     """
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
     # Every member leaves and joins again with what it runs: the snapshot may be out of date.
@@ -97,15 +88,3 @@ def _by_member(table: TaskTable, owner: IntArray, names: Mapping[int, str]) -> d
         name: table.set_of(np.flatnonzero(owner == number).astype(np.int32))
         for number, name in names.items()
     }
-
-
-def unplaced(table: TaskTable, target: Mapping[str, TaskSet]) -> list[Task]:
-    """Tasks that no member is to have."""
-    placed = {task for tasks in target.values() for task in tasks}
-    return [task for task in map(table.task, range(len(table))) if task not in placed]
-
-
-def weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
-    """The unit with its weight from the options, or else from the previous configuration."""
-    weight = weights.get(unit.name, old.weight if old is not None else None)
-    return unit if weight is None else replace(unit, weight=weight)

@@ -14,14 +14,21 @@ from collections.abc import Sequence
 
 from muster.adopt import eligibility, join_metadata, rights
 from muster.adopt.governed_groups import Governors, beat_ms
-from muster.adopt.hand_back import release
 from muster.adopt.join_metadata import Kind
 from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
-from muster.cli.options import add_kafka, group_id, kafka_settings, key_value_pairs, key_values
+from muster.cli.options import (
+    add_kafka,
+    add_repeatable,
+    group_id,
+    kafka_settings,
+    key_value_pairs,
+    key_values,
+)
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
-from muster.errors import BadInput
-from muster.kafka.groups import SEAT_PREFIX
+from muster.errors import BadInput, NotFound
+from muster.kafka.groups import SEAT_PREFIX, describe_with
+from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
@@ -61,34 +68,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how tasks are placed (default, for a new group: sticky; of Connect: cooperative,"
         " static with --pin)",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--config",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a setting of the group, as in muster config set; may be repeated",
+        "K=V",
+        "a setting of the group, as in muster config set; may be repeated",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--pin",
-        action="append",
-        default=[],
-        metavar="JOB=WORKER",
-        help="only this Connect worker (host:port of its REST address) runs this connector or"
+        "JOB=WORKER",
+        "only this Connect worker (host:port of its REST address) runs this connector or"
         " task; may be repeated, for one job too: another of its workers takes over from the first",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--expect",
-        action="append",
-        default=[],
-        metavar="WORKER",
-        help="a Connect worker that --pin may name before it has joined; may be repeated",
+        "WORKER",
+        "a Connect worker that --pin may name before it has joined; may be repeated",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--weight",
-        action="append",
-        default=[],
-        metavar="NAME=N|MEASURE",
-        help="load of each task of a topic or connector (default: 1); may be repeated. Or bytes,"
+        "NAME=N|MEASURE",
+        "load of each task of a topic or connector (default: 1); may be repeated. Or bytes,"
         " records or lag: each partition weighs what is measured there",
     )
     parser.add_argument(
@@ -131,12 +134,8 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help=f"group.instance.id of the governor, {SEAT_PREFIX}… (default: %(default)s)",
     )
-    seat.add_argument(
-        "--protocol",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name of a custom assignor of the members; may be repeated",
+    add_repeatable(
+        seat, "--protocol", "NAME", "name of a custom assignor of the members; may be repeated"
     )
     seat.add_argument(
         "--session-timeout-ms",
@@ -164,20 +163,35 @@ def run(args: argparse.Namespace) -> int:
     clients = kafka_settings(args)
     if args.release:
         for group in args.group:
-            print(release(clients, group))
+            print(_release(clients, group))
         return 0
     _check(args)
     set_up(args.log_format)
-    governed = wanted(args, clients, key_file(args.signing_keys))
-    governors = Governors(
-        clients,
-        args.topic_prefix,
-        key_file(args.signing_keys),
-        governed,
-        config_topic=args.config_topic,
-    )
-    _govern(governors)
+    keys = key_file(args.signing_keys)
+    governed = wanted(args, clients, keys)
+    _govern(Governors(clients, args.topic_prefix, keys, governed, config_topic=args.config_topic))
     return 0
+
+
+def _release(clients: ClientSettings, group: str) -> str:
+    """Remove the governors of a group, wherever they run; return a line that names them.
+
+    A governor that is removed before its session ends knows that an operator removed it, and stops.
+
+    Raises:
+        NotFound: there is no such group, or no governor in it.
+    """
+    from kafka.admin import MemberToRemove
+
+    with connected(clients) as client:
+        [described] = describe_with(client, [group])
+        instance_ids = eligibility.governors(described)
+        if not instance_ids:
+            raise NotFound(f"no governor is in group {group!r}")
+        client.remove_group_members(
+            group, [MemberToRemove(group_instance_id=instance) for instance in instance_ids]
+        )
+    return f"{group}: handed back by {', '.join(instance_ids)}"
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -228,20 +242,19 @@ def wanted(
         group: eligibility.pins_of(pairs, each, group, args.expect)
         for group, each in groups.items()
     }
-    configs = {
-        group: _config(args, known.get(group), group, each.kind, bool(pins[group]))
+    configs = [
+        _config(args, known.get(group), group, each.kind, bool(pins[group]))
         for group, each in groups.items()
-    }
+    ]
     seat = Seat.WAIT if args.wait else Seat.STAND_BY if args.stand_by else Seat.TAKE
     topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
-    written = append_all(clients, topic, list(configs.values()), keys)
-    places = dict(zip(configs, written, strict=True))
+    places = append_all(clients, topic, configs, keys)
     return [
         Options(
             group=GroupId(group),
             kind=each.kind,
-            config=configs[group],
-            configured=places[group],
+            config=config,
+            configured=place,
             instance_id=args.instance_id,
             seat=seat,
             pins=pins[group],
@@ -251,9 +264,9 @@ def wanted(
             session_timeout_ms=args.session_timeout_ms,
             answer_timeout_ms=args.answer_timeout_ms,
             beat_ms=beat_ms(len(groups)),
-            is_known=known.get(group) is not None,
+            is_known=group in known,
         )
-        for group, each in groups.items()
+        for (group, each), config, place in zip(groups.items(), configs, places, strict=True)
     ]
 
 
@@ -264,9 +277,8 @@ def _config(
     default = "sticky" if kind is Kind.CONSUMER else "static" if is_pinned else "cooperative"
     assignor = args.assignor or (default if old is None or is_pinned else None)
     config = merged(GroupId(group), old, Change(assignor, values, None))
-    if (config.assignor in CONNECT_ASSIGNORS) != (
-        kind is Kind.CONNECT
-    ) and ":" not in config.assignor:
+    places_connectors = config.assignor in CONNECT_ASSIGNORS
+    if places_connectors != (kind is Kind.CONNECT) and ":" not in config.assignor:
         places = "connectors" if kind is Kind.CONSUMER else "partitions"
         raise BadInput(f"assignor {config.assignor!r} places {places}; group {group!r} has none")
     if is_pinned and config.assignor != "static":

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Run until it is asked to stop, or Kafka ends by itself."""
     if not 0 <= args.port <= 65_535:
         raise BadInput(f"--port {args.port}: expected 0 to 65535")
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with EmbeddedKafka(args.data_dir, port=args.port or None) as kafka:
             where = f"in {kafka.data_dir}" if args.data_dir else "deleted at the end"
@@ -49,7 +49,3 @@ def run(args: argparse.Namespace) -> int:
             raise kafka.wait()
     except KeyboardInterrupt:
         return 0
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 
 from muster.assignor.ignored_settings import ignored_settings
 from muster.cli import settings as settings_page
@@ -17,6 +18,7 @@ from muster.cli.options import (
     add_action,
     add_format,
     add_kafka,
+    add_repeatable,
     group_id,
     kafka_settings,
     key_values,
@@ -27,7 +29,7 @@ from muster.documents.units import parse_task_list
 from muster.errors import BadInput, ChangedMeanwhile, InUse, NotFound
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
-from muster.output import json_line, shown, table
+from muster.output import json_line, shown, some, table
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.rows import settings_row
@@ -35,7 +37,7 @@ from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
 from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current, known, replaced
-from muster.published.snapshots import snapshot_of
+from muster.published.snapshots import history, newest
 from muster.signing.keyring import add_signing_keys, key_file
 
 
@@ -50,31 +52,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )
     parser.add_argument("--tasks", metavar="TASKS.json", help="set: a list of tasks")
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--topic",
-        action="append",
-        default=[],
-        metavar="T",
-        help="set: the tasks are the partitions of this topic of Kafka; may be repeated",
+        "T",
+        "set: the tasks are the partitions of this topic of Kafka; may be repeated",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--pattern",
-        action="append",
-        default=[],
-        metavar="REGEX",
-        help="set: the same for every topic whose whole name matches; may be repeated",
+        "REGEX",
+        "set: the same for every topic whose whole name matches; may be repeated",
     )
     parser.add_argument(
         "--assignor",
         metavar="A",
         help=f"set: how tasks are placed (default for a new group: {DEFAULT_ASSIGNOR})",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--config",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="set: a setting; K= puts it back to its default; may be repeated",
+        "K=V",
+        "set: a setting; K= puts it back to its default; may be repeated",
     )
     parser.add_argument(
         "--force", action="store_true", help="delete: even if the group has members"
@@ -122,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
             raise InUse(refusal(group.group, members))
         event = GroupDeleted(group=group.group)
         append(settings, topic_name(TopicKind.CONFIG, prefix), event, key_file(args.signing_keys))
-        stop = f"; {_some(members)} stop their tasks and wait for a new configuration"
+        stop = f"; {some(members)} stop their tasks and wait for a new configuration"
         print(f"{group.group}: deleted{stop if members else ''}")
         return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
@@ -136,24 +135,17 @@ def _sets(args: argparse.Namespace) -> bool:
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
     """Ids of the group's members in its newest record, sorted."""
-    try:
-        snapshot = snapshot_of(settings, prefix, group)
-    except NotFound:
-        return []  # not published yet, or deleted
-    return sorted(member.id for member in snapshot.members)
+    snapshots = newest(history(settings, prefix, group)).values()
+    return sorted(member.id for snapshot in snapshots for member in snapshot.members)
 
 
 def refusal(group: str, members: list[str]) -> str:
     """Why a group with members is not deleted, and what to do."""
     return (
         f"group {group!r} has {len(members)} live member{'s' * (len(members) != 1)} "
-        f"({_some(members)}): stop them first; or give --force: they stop their tasks in order, "
+        f"({some(members)}): stop them first; or give --force: they stop their tasks in order, "
         f"commit, and wait, without tasks, until muster config set --group {group}"
     )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def describe(args: argparse.Namespace) -> int:
@@ -161,10 +153,10 @@ def describe(args: argparse.Namespace) -> int:
     if args.setting is not None:
         setting = settings_page.one(args.setting)
         is_json = args.format == "json"
-        print(json_line(setting.as_json()) if is_json else settings_page.as_text(setting))
+        print(json_line(asdict(setting)) if is_json else settings_page.as_text(setting))
     elif args.format == "json":
         for each in settings_page.described():
-            print(json_line(each.as_json()))
+            print(json_line(asdict(each)))
     else:
         print(settings_page.as_table(settings_page.described()))
     return 0

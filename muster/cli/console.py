@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 
 from muster import logs
-from muster.cli.options import kafka_settings
+from muster.cli.options import add_repeatable, kafka_settings
 from muster.console.app import Options
 from muster.console.drains_and_settings import ALLOWABLE, Writes
 from muster.console.reader import Reader
@@ -43,12 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to listen on; 0.0.0.0 = all (default: %(default)s)",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--host-name",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a host name of the console in browsers; may be repeated; other names are refused",
+        "NAME",
+        "a host name of the console in browsers; may be repeated; other names are refused",
     )
     parser.add_argument(
         "--metrics", metavar="URL", default="", help="the job's metrics port, for the health page"
@@ -75,12 +74,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="",
         help="the header in which a reverse proxy names the user, e.g. X-Forwarded-User",
     )
-    access.add_argument(
+    add_repeatable(
+        access,
         "--auth-proxy-from",
-        action="append",
-        default=[],
-        metavar="ADDRESS",
-        help="address or network of that proxy; may be repeated (default: this machine)",
+        "ADDRESS",
+        "address or network of that proxy; may be repeated (default: this machine)",
     )
     access.add_argument("--tls-cert", metavar="FILE", help="certificate chain in PEM: serve HTTPS")
     access.add_argument("--tls-key", metavar="FILE", help="its private key in PEM")
@@ -130,23 +128,15 @@ def console_of(args: argparse.Namespace) -> Console:
 
 
 @contextmanager
-def _all(each: Sequence[AbstractContextManager[object]]) -> Iterator[None]:
+def readers(clients: ClientSettings, store: Store, *, shadow: bool) -> Iterator[None]:
+    """Run the readers that fill the store: of muster's topics and, if asked, of Kafka's groups."""
     with ExitStack() as stack:
-        for one in each:
-            stack.enter_context(one)
+        stack.enter_context(Reader(clients, store))
+        if shadow:
+            from muster.console.kafka_groups import Shadows  # needs the packages of `muster shadow`
+
+            stack.enter_context(Shadows(clients, store))
         yield
-
-
-def readers(
-    clients: ClientSettings, store: Store, *, shadow: bool
-) -> AbstractContextManager[object]:
-    """The readers that fill the store: of muster's topics and, if asked, of Kafka's groups."""
-    each: list[AbstractContextManager[object]] = [Reader(clients, store)]
-    if shadow:
-        from muster.console.kafka_groups import Shadows  # needs the packages of `muster shadow`
-
-        each.append(Shadows(clients, store))
-    return _all(each)
 
 
 def access_of(args: argparse.Namespace) -> Access:

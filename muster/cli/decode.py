@@ -12,12 +12,12 @@ import argparse
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import BufferedReader
-from pathlib import Path
 from typing import cast
 
-from muster.cli.options import add_kafka, group_id, kafka_settings
-from muster.documents.json_files import STDIN, standard_input
+from muster.cli.options import add_kafka, add_repeatable, group_id, kafka_settings
+from muster.documents.json_files import STDIN, opened
 from muster.documents.record_json import Json, as_json
 from muster.errors import BadInput
 from muster.kafka.reader import Row, read
@@ -26,12 +26,12 @@ from muster.output import json_line
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
-from muster.protocol.framing import KNOWN, MARKER, Schemas
+from muster.protocol.framing import MARKER, Schemas
 from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
-from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
+from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
 from muster.state.printable import cut
 from muster.worker.groups_topic import Dictionaries, dictionaries_in
@@ -51,12 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--file", metavar="FILE", default=STDIN, help="a file; - = standard input (default: -)"
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--schema",
-        action="append",
-        default=[],
-        metavar="[ID=]FILE.avsc",
-        help="a further writer's schema; with a registry id, Confluent's framing of it is read too",
+        "[ID=]FILE.avsc",
+        "a further writer's schema; with a registry id, Confluent's framing of it is read too",
     )
     add_kafka(parser)
 
@@ -75,44 +74,21 @@ def run(args: argparse.Namespace) -> int:
         reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group), prefix)
     for item in items:
         shown = reader.shown(item)
-        if shown is None or (args.group and not _of_group(item.key, args.group)):
+        if shown is None or (args.group and not item.is_of(args.group)):
             continue
         failed = failed or "error" in shown
         print(json_line(shown))
     return 1 if failed else 0
 
 
-def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
-    """The objects to print for a file.
-
-    Raises:
-        BadInput: a line is neither hexadecimal, base64, nor such JSON.
-    """
-    reader = _Reader(KNOWN, lambda group: {})
-    return (shown for item in _items(stream, where) if (shown := reader.shown(item)))
-
-
-def _of_group(key: bytes | None, group: str) -> bool:
-    try:
-        return parse_key(key).group == group
-    except DecodeError:
-        return False
-
-
 class _Reader:
     """Joins parts, decodes records and remembers dictionaries, in the order of the input.
 
-    Args:
-        schemas: the schemas to decode with: muster's own and further ones.
-        look_up: reads a group's dictionaries when the input has not given them.
-        prefix: of muster's topics.
+    `look_up` reads a group's dictionaries when the input has not given them.
     """
 
     def __init__(
-        self,
-        schemas: Schemas,
-        look_up: Callable[[str], Dictionaries],
-        prefix: str = DEFAULT_PREFIX,
+        self, schemas: Schemas, look_up: Callable[[str], Dictionaries], prefix: str
     ) -> None:
         self._schemas = schemas
         self._prefix = prefix
@@ -165,16 +141,12 @@ class _Reader:
         return self._record(kind, key, value)
 
     def _record(self, kind: TopicKind, key: bytes, value: bytes | None) -> Record:
-        for attempt in (1, 2):
-            try:
-                record = decode_record(
-                    kind, key, value, dictionaries=self._dictionaries, schemas=self._schemas
-                )
-                break
-            except UnknownDictionary:
-                if attempt == 2:
-                    raise
-                self._dictionaries |= self._look_up(parse_key(key).group)
+        decoded = partial(decode_record, kind, key, value, schemas=self._schemas)
+        try:
+            record = decoded(dictionaries=self._dictionaries)
+        except UnknownDictionary:
+            self._dictionaries |= self._look_up(parse_key(key).group)
+            record = decoded(dictionaries=self._dictionaries)
         if isinstance(record, Dictionary):
             self._dictionaries[record.version] = record.units
         return record
@@ -191,14 +163,8 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictiona
 
 
 def _from_file(path: str) -> Iterator[Row]:
-    if path == STDIN:
-        yield from _items(cast("BufferedReader", standard_input()), path)
-        return
-    try:
-        with Path(path).open("rb") as stream:
-            yield from _items(stream, path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    with opened(path) as stream:
+        yield from _items(cast("BufferedReader", stream), path)
 
 
 def _items(stream: BufferedReader, path: str) -> Iterator[Row]:

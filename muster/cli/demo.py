@@ -36,10 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _show(plain: bool) -> Iterator[Show]:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     show: Show
     if plain or not sys.stdout.isatty():
         show = PlainShow()

@@ -9,7 +9,6 @@ finding is FAIL; with warnings alone it is 0.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
@@ -18,7 +17,7 @@ from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import base_of, metrics
 from muster.errors import BadInput
-from muster.output import json_line, table
+from muster.output import json_line, table, wall_ms
 from muster.signing.keyring import add_signing_keys, keyring_path
 
 STUCK_S = 300
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
     if args.metrics is not None:
         base_of(args.metrics)  # before anything is looked at: a fault would hide all findings
-    settings, now_ms = kafka_settings(args), time.time_ns() // 1_000_000
+    settings, now_ms = kafka_settings(args), wall_ms()
     findings = [*doctor_dates.look(settings, keyring_path(args.signing_keys), now_ms)]
     findings += all_findings(settings, args.topic_prefix, args.stuck_s * 1000)
     if args.metrics is not None:

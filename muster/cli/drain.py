@@ -79,10 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
     """Why a member is not empty yet, in words; None = it is empty.
 
-    Args:
-        snapshot: the group's newest.
-        member: its id.
-        order: where the drain is in the log; an older snapshot does not show it.
+    `order` is where the drain is in the log; an older snapshot does not show it.
 
     Raises:
         NotDrained: the member was expelled, it left before the drain, or the drain was undone.

@@ -25,14 +25,7 @@ from muster.published.generations import (
     placements,
 )
 from muster.published.holdups import PendingReleases
-from muster.published.snapshots import (
-    Published,
-    Shown,
-    configured,
-    history,
-    no_group,
-    waits_text,
-)
+from muster.published.snapshots import Published, Shown, configured, history, no_group, waits_text
 from muster.published.tables import tasks_table
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
-from muster.errors import BadInput, ChangedMeanwhile, NotFound, StillQuarantined, Unreachable
+from muster.errors import BadInput, ChangedMeanwhile, StillQuarantined, Unreachable
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
+from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
@@ -71,7 +71,12 @@ def run(args: argparse.Namespace) -> int:
     snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
-    shown = [Shown(s, _heard(settings, prefix, s, args, now_ms), seen_ms) for s in snapshots]
+    # Heartbeats are read only if shown, because that reads a busy topic's tail.
+    shows_heartbeats = is_described and (args.members or args.format == "json")
+    shown = [
+        Shown(s, last_heartbeats(settings, prefix, s, now_ms) if shows_heartbeats else {}, seen_ms)
+        for s in snapshots
+    ]
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
@@ -81,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
     if is_described:
         for paragraph in (
             *quarantines(shown, now_ms),
-            *_waits(shown, pending, now_ms),
-            *drains(shown, now_ms),
+            *_paragraphs(shown, lambda s: _waits(s, pending, now_ms)),
+            *_paragraphs(shown, lambda s: drains_text(s, now_ms)),
             *governed(shown),
         ):
             print(paragraph)
@@ -108,9 +113,7 @@ def _read(
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
     """Advice for each group with members but no tasks, and for standbys that have no effect.
 
-    Args:
-        shown: the groups.
-        others: looks up the names of the groups that have tasks; called only if needed.
+    `others` looks up the names of the groups that have tasks; it is called only if needed.
     """
     bare = [e.snapshot.group for e in shown if e.snapshot.state is GroupState.NOT_READY]
     known = others() if bare else ()
@@ -121,55 +124,40 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
     return lines
 
 
-def _heard(
-    settings: ClientSettings,
-    prefix: str,
-    snapshot: GroupSnapshot,
-    args: argparse.Namespace,
-    now_ms: int,
-) -> dict[str, int]:
-    """Last heartbeats by member id; read only if shown, because that reads a busy topic's tail."""
-    if args.action == "describe" and (args.members or args.format == "json"):
-        return last_heartbeats(settings, prefix, snapshot, now_ms)
-    return {}
-
-
 def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str:
-    if args.action == "describe" and args.members:
+    if args.action == "list":
+        return state_table(shown, now_ms)
+    if args.members:
         return members_table(shown, now_ms, args.verbose)
-    if args.action == "describe" and args.tasks:
+    if args.tasks:
         return tasks_table(shown, args.verbose)
-    if args.action == "describe":
-        return state_table(shown, now_ms, args.verbose, cause=True)
-    return state_table(shown, now_ms)
+    return state_table(shown, now_ms, args.verbose, cause=True)
 
 
-def _waits(shown: Sequence[Shown], pending: PendingReleases, now_ms: int) -> list[str]:
-    """A paragraph for each group with waiting tasks: what they wait for, and which member."""
-    texts = []
-    for snapshot in (each.snapshot for each in shown):
-        lines = [holdup.text(now_ms) for holdup in pending.holdups(snapshot)]
-        lines += waits_text(snapshot).splitlines()
-        texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
-    return texts
+def _paragraphs(
+    shown: Sequence[Shown], lines_of: Callable[[GroupSnapshot], list[str]]
+) -> Iterator[str]:
+    """A paragraph for each group of which there is something to say."""
+    for each in shown:
+        if lines := lines_of(each.snapshot):
+            yield "\n".join([f"\n{each.snapshot.group}:", *lines])
+
+
+def _waits(snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> list[str]:
+    """What the group's waiting tasks wait for, and which member."""
+    owed = [holdup.text(now_ms) for holdup in pending.holdups(snapshot)]
+    return owed + waits_text(snapshot).splitlines()
 
 
 def quarantines(shown: Sequence[Shown], now_ms: int) -> list[str]:
-    """A paragraph for each group that is quarantined."""
+    """A paragraph for each group that is quarantined: why, what that means, and what to do."""
     return [
-        "\n" + quarantine_text(each.snapshot.group, quarantine, now_ms)
+        f"\n{each.snapshot.group}: quarantined {ago(now_ms, quarantine.since_ms)}: "
+        f"{quarantine.story}. Its tasks stay where they are, its events become dead letters. "
+        f"Correct the cause, then: muster groups release --group {each.snapshot.group}"
         for each in shown
         if (quarantine := each.snapshot.quarantine) is not None
     ]
-
-
-def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
-    """A paragraph for each group with drains of members that are gone or were expelled."""
-    texts = []
-    for snapshot in (each.snapshot for each in shown):
-        lines = drains_text(snapshot, now_ms)
-        texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
-    return texts
 
 
 def governed(shown: Sequence[Shown]) -> list[str]:
@@ -206,7 +194,7 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
     print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        now = _snapshot(settings, prefix, group)
+        now = newest(history(settings, prefix, group)).get(GroupId(group))
         if now is None or now.quarantine is None:
             print(f"{group}: released" + ("" if read.config else "; it has no configuration"))
             return
@@ -215,19 +203,3 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
         if time.monotonic() > deadline:
             raise Unreachable(f"{group}: no coordinator answers; see: muster doctor")
         time.sleep(LOOK_EVERY_S)
-
-
-def quarantine_text(group: GroupId, quarantine: Quarantine, now_ms: int) -> str:
-    """Why a group is quarantined, what that means, and what to do."""
-    return (
-        f"{group}: quarantined {ago(now_ms, quarantine.since_ms)}: {quarantine.story}. Its tasks"
-        " stay where they are, its events become dead letters. Correct the cause, then: muster"
-        f" groups release --group {group}"
-    )
-
-
-def _snapshot(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot | None:
-    try:
-        return snapshot_of(settings, prefix, group)
-    except NotFound:
-        return None

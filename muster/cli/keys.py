@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from muster.cli.options import add_action, add_format
 from muster.errors import BadInput
-from muster.output import json_line, table, utc
+from muster.output import json_line, table, utc, wall_ms
 from muster.protocol.signing import Caller, Keyring, SigningKey
 from muster.signing import keyring, rotation
 from muster.signing.keyring import Document
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if args.spread_ms < 0:
         raise BadInput(f"--spread-ms {args.spread_ms}: expected 0 or more")
     _refuse_idle(args)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = wall_ms()
     path: str = args.file
     if args.action != "show":
         after = _changed(args, now_ms)

@@ -35,8 +35,6 @@ class Life:
     """The outcome of one life.
 
     Attributes:
-        seed: its seed.
-        assignor: of its group.
         generations: how many it had.
         moved: actives that changed their owner.
         broken: promises that were broken, in words; empty = all were kept.
@@ -54,13 +52,7 @@ class Life:
 
 @dataclass(slots=True)
 class Tally:
-    """Totals over many lives.
-
-    Attributes:
-        lives: number of lives per assignor.
-        generations, moved: sums over all lives.
-        broken: the lives that broke a promise.
-    """
+    """Totals over many lives: how many of each assignor, and those that broke a promise."""
 
     lives: Counter[str] = field(default_factory=Counter)
     generations: int = 0
@@ -75,13 +67,8 @@ class Tally:
         if life.broken:
             self.broken.append(life)
 
-    @property
-    def played(self) -> int:
-        """Lives so far."""
-        return self.lives.total()
-
     def __str__(self) -> str:
-        whole = self.played
+        whole = self.lives.total()
         kinds = ", ".join(f"{count:,} {name}" for name, count in self.lives.most_common())
         return (
             f"{whole - len(self.broken):,} of {whole:,} lives kept every promise ({kinds};"
@@ -155,13 +142,8 @@ def small(raw: Row, law: str) -> Row:
     events: Sequence[Row] = [e for e in raw["events"] if _name(e) in (None, *stay)]
     events = shrunk(events, lambda some: breaks(of(some)), PLAYS_MAX)
     life = of(events)
-    again = True
-    while again:
-        again = False
-        for simpler in _simpler(life):
-            if breaks(simpler):
-                life, again = simpler, True
-                break
+    while (simpler := next(filter(breaks, _simpler(life)), None)) is not None:
+        life = simpler
     return life
 
 
@@ -182,14 +164,11 @@ def _name(event: Row) -> str | None:
 def _simpler(raw: Row) -> Iterator[Row]:
     """Scenarios that each have one thing less."""
     for key in raw["group"].get("config", {}):
-        less = deepcopy(raw)
-        del less["group"]["config"][key]
-        yield less
-    for nth, unit in enumerate(raw["group"]["tasks"]):
-        less = deepcopy(raw)
-        del less["group"]["tasks"][nth]
-        if less["group"]["tasks"]:
-            yield less
+        yield _without(raw, "group", "config", key)
+    units = raw["group"]["tasks"]
+    for nth, unit in enumerate(units):
+        if len(units) > 1:
+            yield _without(raw, "group", "tasks", nth)
         if unit.get("partitions", 1) > 1:
             less = deepcopy(raw)
             less["group"]["tasks"][nth]["partitions"] -= 1
@@ -198,15 +177,21 @@ def _simpler(raw: Row) -> Iterator[Row]:
             yield less
         for key in ("source_racks", "changelog_racks", "weight"):
             if key in unit:
-                less = deepcopy(raw)
-                del less["group"]["tasks"][nth][key]
-                yield less
+                yield _without(raw, "group", "tasks", nth, key)
     for nth, event in enumerate(raw["events"]):
         for key in event.get("join", {}):
             if key != "id":
-                less = deepcopy(raw)
-                del less["events"][nth]["join"][key]
-                yield less
+                yield _without(raw, "events", nth, "join", key)
+
+
+def _without(raw: Row, *path: str | int) -> Row:
+    """A copy of a scenario that lacks what is at a path."""
+    less = deepcopy(raw)
+    holder: Any = less
+    for step in path[:-1]:
+        holder = holder[step]
+    del holder[path[-1]]
+    return less
 
 
 def smallest(life: Life, scenario: Mapping[str, Any] | None = None) -> str:

@@ -21,6 +21,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def add_repeatable(
+    parser: argparse._ActionsContainer, option: str, metavar: str, help: str
+) -> None:
+    """Add an option that may be given several times; without it, its value is an empty list."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=help)
+
+
 def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`.
 
@@ -46,29 +53,20 @@ def kafka_settings(args: argparse.Namespace) -> ClientSettings:
     return client_settings(args.bootstrap_server, args.command_config)
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """``--format json|table``; table is the default."""
+_READERS = {"table": "table for people", "json": "json for scripts"}
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = ("table", "json")) -> None:
+    """``--format json|table``; the first of `formats` is the default."""
+    meaning = ", ".join(_READERS[each] for each in formats)
     parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="table for people, json for scripts (default: %(default)s)",
+        "--format", choices=formats, default=formats[0], help=f"{meaning} (default: %(default)s)"
     )
 
 
 def add_answers(parser: argparse.ArgumentParser, document: str) -> None:
-    """``--format json|table``, json is the default, and ``--lines``.
-
-    Args:
-        parser: of the command.
-        document: what each answer is for, in one word, for the help text.
-    """
-    parser.add_argument(
-        "--format",
-        choices=("json", "table"),
-        default="json",
-        help="json for scripts, table for people (default: %(default)s)",
-    )
+    """``--format json|table``, json is the default, and ``--lines``, one `document` on each."""
+    add_format(parser, ("json", "table"))
     parser.add_argument(
         "--lines",
         action="store_true",
@@ -123,12 +121,11 @@ def key_value_pairs(pairs: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 def add_changes(parser: argparse.ArgumentParser) -> None:
     """Add the options of a what-if change; read them with `changes`."""
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--add-member",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a member as in a problem file of muster assign; - = standard input; repeatable",
+        "FILE",
+        "a member as in a problem file of muster assign; - = standard input; repeatable",
     )
     parser.add_argument(
         "--remove-member",
@@ -138,12 +135,8 @@ def add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a member to remove; repeatable",
     )
-    parser.add_argument(
-        "--config",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="a setting; K= puts it back to its default; repeatable",
+    add_repeatable(
+        parser, "--config", "K=V", "a setting; K= puts it back to its default; repeatable"
     )
     parser.add_argument("--assignor", metavar="A", help="another assignor")
 

@@ -43,14 +43,7 @@ def run(args: argparse.Namespace) -> int:
         from muster.console.plans import Question
         from muster.console.report import plan_html, write_html
 
-        asked = Question(
-            remove=tuple(change["remove"]),
-            add=tuple(change["add"]),
-            config=change["config"],
-            assignor=change["assignor"],
-            tasks=tasks,
-            trusts_assignor=True,
-        )
+        asked = Question(**change, tasks=tasks, trusts_assignor=True)
         source = f"muster plan, {args.group}"
         where = connection_options(args.bootstrap_server, args.command_config, args.topic_prefix)
         html = plan_html(snapshot, asked, at_ms=wall_ms(), source=source, where=where)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.errors import NotFound
 from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
 from muster.output import json_line
-from muster.protocol.errors import DecodeError
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import key_of, parse_key
+from muster.protocol.keys import key_of
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.published.generations import generation_json, generation_text
@@ -66,26 +66,14 @@ def _from_kafka(settings: ClientSettings, prefix: str, group: GroupId) -> Iterat
         topic = topic_name(kind, prefix)
         key = None if kind is TopicKind.ASSIGNMENTS else key_of(group)  # keyed by member as well
         for row in read(settings, topic, key=key):
-            if _of_group(row.key, group):
+            if row.is_of(group):
                 yield row
-
-
-def _of_group(key: bytes | None, group: GroupId) -> bool:
-    try:
-        return parse_key(key).group == group
-    except DecodeError:
-        return False
 
 
 def _generations(steps: Iterable[Repeated]) -> Iterator[tuple[int, GroupSnapshot, list[Repeated]]]:
     """Per generation: when it began (epoch ms), its newest snapshot here, and its records."""
-    mine: list[Repeated] = []
-    for step in steps:
-        if mine and mine[-1].made.generation != step.made.generation:
-            yield mine[0].published.at_ms, mine[-1].made, mine
-            mine = []
-        mine.append(step)
-    if mine:
+    for _, alike in groupby(steps, key=lambda step: step.made.generation):
+        mine = list(alike)
         yield mine[0].published.at_ms, mine[-1].made, mine
 
 

@@ -65,9 +65,7 @@ def _console(args: argparse.Namespace) -> Iterator[None]:
 def console_command(args: argparse.Namespace, folder: Path) -> list[str]:
     """The command line of the console that shows the groups of this job.
 
-    Args:
-        args: of this command.
-        folder: for a file of client settings, if ``--conf kafka.…`` gives some.
+    If ``--conf kafka.…`` gives client settings, a file in `folder` has them.
 
     Raises:
         ConfigError: the file of ``--command-config`` cannot be read.

@@ -26,43 +26,25 @@ EVERY_GROUP = "every group"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A setting as a person reads it.
+    """A setting as a person reads it, all in words; the fields are the keys of ``--format json``.
 
     Attributes:
-        key: as it is set.
         scope: of a group or of the job.
-        type: in words.
-        bounds: in words; empty = the type says it.
-        default: in words.
-        meaning: one sentence.
-        used_by: the assignors that use it; of the job: empty.
-        condition: what must hold for it to have an effect; empty = nothing.
-        kafka: Kafka's name and where it is set there; empty = Kafka has none.
+        accepted: the bounds; empty = the type says it.
+        used_by: the assignors that use it; None = it is of the job.
+        condition: what must hold for it to have an effect; None = nothing.
+        kafka: Kafka's name and where it is set there; None = Kafka has none.
     """
 
-    key: str
+    setting: str
     scope: str
     type: str
-    bounds: str
+    accepted: str
     default: str
     meaning: str
-    used_by: str = ""
-    condition: str = ""
-    kafka: str = ""
-
-    def as_json(self) -> dict[str, str | None]:
-        """For ``--format json``."""
-        return {
-            "setting": self.key,
-            "scope": self.scope,
-            "type": self.type,
-            "accepted": self.bounds,
-            "default": self.default,
-            "meaning": self.meaning,
-            "used_by": self.used_by or None,
-            "condition": self.condition or None,
-            "kafka": self.kafka or None,
-        }
+    used_by: str | None = None
+    condition: str | None = None
+    kafka: str | None = None
 
 
 def described() -> list[Described]:
@@ -76,12 +58,12 @@ def one(key: str) -> Described:
     Raises:
         BadInput: no setting has that key; the message names a similar one, or what replaces it.
     """
-    setting = next((each for each in described() if each.key == key), None)
-    if setting is None:
-        near = difflib.get_close_matches(key, [each.key for each in described()], n=1)
+    settings = {each.setting: each for each in described()}
+    if key not in settings:
+        near = difflib.get_close_matches(key, settings, n=1)
         hint = f"did you mean {near[0]}?" if near else instead_of(key)
         raise BadInput(f"no setting {shown(key)}: {hint}")
-    return setting
+    return settings[key]
 
 
 def as_text(setting: Described) -> str:
@@ -89,36 +71,36 @@ def as_text(setting: Described) -> str:
     rows = [
         ("meaning", setting.meaning),
         ("type", setting.type),
-        ("accepted", setting.bounds),
+        ("accepted", setting.accepted),
         ("default", setting.default),
         ("used by", setting.used_by),
         ("only where", setting.condition),
         ("in Kafka", setting.kafka),
-        ("set by", SET_BY[setting.scope].replace("K=V", f"{setting.key}=VALUE")),
+        ("set by", SET_BY[setting.scope].replace("K=V", f"{setting.setting}=VALUE")),
     ]
     body = "\n".join(f"  {name:<10}  {text}" for name, text in rows if text)
-    return f"{setting.key}\n{body}"
+    return f"{setting.setting}\n{body}"
 
 
 def as_table(settings: Iterable[Described]) -> str:
     """Settings as a table, one row each."""
     return table(
-        ("SETTING", "DEFAULT", "MEANING"), [(s.key, s.default, s.meaning) for s in settings]
+        ("SETTING", "DEFAULT", "MEANING"), [(s.setting, s.default, s.meaning) for s in settings]
     )
 
 
 def _of_group(setting: Setting) -> Described:
     users = setting.assignors
     return Described(
-        key=setting.key,
+        setting=setting.key,
         scope=GROUP,
         type=setting.accepted.type or _type_of(setting),
-        bounds=setting.accepted.bounds,
+        accepted=setting.accepted.bounds,
         default=_defaults(setting),
         meaning=setting.meaning,
         used_by=EVERY_GROUP if users is None else ", ".join(users) or "plug-ins",
-        condition=setting.condition,
-        kafka=setting.kafka,
+        condition=setting.condition or None,
+        kafka=setting.kafka or None,
     )
 
 
@@ -149,10 +131,10 @@ def _shown(value: Value) -> str:
 def _of_job(setting: job.Setting) -> Described:
     kind, comma, bounds = setting.accepted.partition(", ")
     return Described(
-        key=setting.key,
+        setting=setting.key,
         scope=JOB,
         type=kind,
-        bounds=bounds if comma else "",
+        accepted=bounds if comma else "",
         default="none" if setting.default is None else str(setting.default),
         meaning=setting.meaning,
     )

@@ -16,19 +16,18 @@ from typing import Any
 
 from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
-from muster.documents.group_config import as_json as config_json
+from muster.documents.units import tasks_json
 from muster.errors import BadInput, NotFound
 from muster.kafka.groups import PATIENCE_S, Kind, listed
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings
 from muster.output import json_line, one_line
 from muster.protocol.errors import MusterError
-from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot
 from muster.shadow.group_conversion import to_snapshot
 from muster.shadow.group_reader import ShadowedGroup, read_groups
 from muster.shadow.placement_figures import figures_of, present
-from muster.shadow.rebalance_moves import RebalanceTracker
+from muster.shadow.rebalance_moves import rebalance
 from muster.shadow.report import Shadow, as_json, as_text, line
 from muster.whatif import planned
 
@@ -121,11 +120,12 @@ def _watch(
     args: argparse.Namespace,
 ) -> None:
     names = [each.description.group for each in shadowed]
-    trackers = {name: RebalanceTracker() for name in names}
+    settled: dict[str, GroupSnapshot] = {}
     while True:
         for each in shadowed:
             if not each.description.is_hidden:
-                _note(trackers[each.description.group], each, change, args)
+                name = each.description.group
+                settled[name] = _note(settled.get(name), each, change, args)
         time.sleep(LOOK_EVERY_S)
         try:
             shadowed = read_groups(clients, names, measures=(), connect_url=args.connect_url)
@@ -152,39 +152,38 @@ def _remaining(clients: ClientSettings, names: Sequence[str]) -> list[str]:
 
 
 def _note(
-    tracker: RebalanceTracker,
+    before: GroupSnapshot | None,
     shadowed: ShadowedGroup,
     change: Mapping[str, Any],
     args: argparse.Namespace,
-) -> None:
-    before = tracker.before
+) -> GroupSnapshot:
+    """Print what has moved since the settled state before; return the present one."""
     group = to_snapshot(shadowed, assignor=change["assignor"])
-    event = tracker.take(group)
-    if event is None or before is None:
-        return
-    event["muster_moves"] = _moves(before, group, change)
-    print(json_line(event) if args.format == "json" else line(event), flush=True)
+    if before is not None and (event := rebalance(before, group)) is not None:
+        event["muster_moves"] = _moves(before, group, event, change)
+        print(json_line(event) if args.format == "json" else line(event), flush=True)
+    return group
 
 
-def _moves(before: GroupSnapshot, after: GroupSnapshot, change: Mapping[str, Any]) -> int | None:
+def _moves(
+    before: GroupSnapshot,
+    after: GroupSnapshot,
+    event: Mapping[str, Any],
+    change: Mapping[str, Any],
+) -> int | None:
     """How many owned tasks muster would have moved for the same change of members and tasks."""
-    was = {member.id for member in before.members}
-    now = {member.id for member in after.members}
     add = [
         {"id": each.id, **({"rack": each.rack} if each.rack else {})}
         for each in after.members
-        if each.id not in was
+        if each.id in event["joined"]
     ]
-    config = GroupConfig(
-        group=after.group, assignor=after.assignor, settings=after.settings, tasks=after.tasks
-    )
     try:
         plan = planned(
             before,
             add=add,
-            remove=sorted(was - now),
+            remove=event["left"],
             config=change["config"],
-            tasks=config_json(config)["tasks"],
+            tasks=tasks_json(after.tasks),
         )
     except MusterError:
         return None

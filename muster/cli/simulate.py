@@ -95,9 +95,7 @@ def _live(args: argparse.Namespace) -> int:
 def play(raw: object, seed: int | None = None) -> SimulatedGroup:
     """The world after a scenario; with a seed, members and faults are invented for it.
 
-    Args:
-        raw: the scenario as JSON values; None = all of it is invented.
-        seed: of what is invented; None = nothing is.
+    Without a scenario all of it is invented.
 
     Raises:
         BadInput: the scenario is malformed.

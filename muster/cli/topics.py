@@ -10,7 +10,14 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from muster.cli.options import add_action, add_format, add_kafka, kafka_settings, positive
+from muster.cli.options import (
+    add_action,
+    add_format,
+    add_kafka,
+    add_repeatable,
+    kafka_settings,
+    positive,
+)
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
@@ -99,21 +106,13 @@ def _add_acls(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--acls", action="store_true", help="create ACLs as well; none is removed")
     for role, needs in ROLES.items():
-        group.add_argument(
-            f"--{role}-principal",
-            action="append",
-            default=[],
-            metavar="User:NAME",
-            help=needs.purpose,
-        )
+        add_repeatable(group, f"--{role}-principal", "User:NAME", needs.purpose)
     for what, meaning in (
         ("group", "a group that governors govern: they may lead it"),
         ("topic", "a topic that consumers of governed groups read: governors may see it"),
         ("config-topic", "config.storage.topic of a governed Connect cluster: governors read it"),
     ):
-        group.add_argument(
-            f"--governed-{what}", action="append", default=[], metavar="NAME", help=meaning
-        )
+        add_repeatable(group, f"--governed-{what}", "NAME", meaning)
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be created, without asking Kafka"
     )

@@ -14,7 +14,7 @@ import argparse
 import logging
 
 from muster import logs
-from muster.cli.options import add_kafka, kafka_settings, key_values
+from muster.cli.options import add_kafka, add_repeatable, kafka_settings, key_values
 from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.signing.keyring import add_signing_keys
@@ -49,9 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="weight relative to other members (default: %(default)s)",
     )
-    parser.add_argument(
-        "--tag", action="append", default=[], metavar="K=V", help="client.tag.K; may be repeated"
-    )
+    add_repeatable(parser, "--tag", "K=V", "client.tag.K; may be repeated")
     parser.add_argument(
         "--topic",
         action="append",

@@ -6,13 +6,11 @@ A request names its group in the query, because a group id may contain any chara
 from __future__ import annotations
 
 import http.client
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -36,6 +34,7 @@ from muster.console.explanations import Explainer, generation_with_moves, task_j
 from muster.console.frames import text
 from muster.console.history import History, Moment
 from muster.console.plans import plan_json, question
+from muster.console.report import STATIC, TEMPLATES
 from muster.console.request_guard import USER, Access, Guard
 from muster.console.store import GroupKey, Store
 from muster.doctor.all_checks import all_findings
@@ -47,22 +46,13 @@ from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 
 Json: TypeAlias = dict[str, Any]
-HERE = Path(__file__).parent
-STATIC = HERE / "static"
 BODY_BYTES_MAX = 64 * 1024
 DOCTOR_STUCK_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the console was started.
-
-    Attributes:
-        clients: how to reach Kafka.
-        metrics: URL of the job's metrics port; empty = none.
-        version: muster's version.
-        writes: what pages may write.
-    """
+    """How the console was started; `metrics` is the URL of the job's metrics port, empty = none."""
 
     clients: ClientSettings
     metrics: str = ""
@@ -71,13 +61,7 @@ class Options:
 
 
 def build(store: Store, options: Options, access: Access) -> Starlette:
-    """The app; its reader is started by the caller. `app.state.hub` ends the pages' streams.
-
-    Args:
-        store: the groups.
-        options: how the console was started.
-        access: who may use it.
-    """
+    """The app; its reader is started by the caller. `app.state.hub` ends the pages' streams."""
     hub = Hub(store)
     pages = _Pages(store, options, access, hub)
     routes = [
@@ -103,28 +87,23 @@ def build(store: Store, options: Options, access: Access) -> Starlette:
     return app
 
 
-async def _bad(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": text(str(error), 1_000)}, 400)
+def _answering(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": text(str(error), 1_000)}, status)
 
-
-async def _absent(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": text(str(error), 1_000)}, 404)
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": text(str(error), 1_000)}, 502)
+    return answer
 
 
 _HANDLERS: dict[Any, Any] = {
-    BadInput: _bad,
-    ConfigError: _bad,
-    NotFound: _absent,
-    MusterError: _failed,
+    BadInput: _answering(400),
+    ConfigError: _answering(400),
+    NotFound: _answering(404),
+    MusterError: _answering(502),
 }
 
 
 class _Pages:
-    """The routes."""
+    """The routes. Starlette runs those that are not `async` in a thread."""
 
     def __init__(self, store: Store, options: Options, access: Access, hub: Hub) -> None:
         self._store = store
@@ -134,13 +113,6 @@ class _Pages:
         self._hub = hub
         self._one_plan = anyio.Semaphore(1)
         self._one_doctor = anyio.Semaphore(1)
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
 
     # ------------------------------------------------------------------------------ pages
 
@@ -155,8 +127,7 @@ class _Pages:
             "allow": sorted(self._options.writes.allow),
             "bootstrap": self._options.clients.bootstrap,
         }
-        page = self._templates.get_template(template)
-        return HTMLResponse(page.render(**shared, **values))
+        return HTMLResponse(TEMPLATES.get_template(template).render(**shared, **values))
 
     async def fleet(self, request: Request) -> Response:
         """The list of groups."""
@@ -165,14 +136,13 @@ class _Pages:
     async def group(self, request: Request) -> Response:
         """One group."""
         key = self._key(request)
-        title = text(key.group)
         page = self._page(
             request,
             "group.html",
             here="group",
             group=key.group,
             prefix=key.prefix,
-            title=title,
+            title=text(key.group),
             assignors=assignor_names(),
         )
         page.status_code = 200 if self._store.history(key) or not self._store.caught_up else 404
@@ -213,48 +183,31 @@ class _Pages:
 
     # ------------------------------------------------------------------------------ answers
 
-    async def frame(self, request: Request) -> Response:
+    def frame(self, request: Request) -> Response:
         """The group at a moment (``number``), or at a time (``at``, epoch ms), with its notes."""
+        key, history, moment = self._moment(request)
+        made = self._views.frame(key, moment)
+        snapshot, now_ms = history.snapshot(moment), _told_ms(history, moment)
+        notes = Explainer(snapshot, moment.pending, now_ms).notes()
+        return JSONResponse({} if made is None else {**made.whole, "notes": notes})
 
-        def answer() -> Json:
-            key, history, moment = self._moment(request)
-            made = self._views.frame(key, moment)
-            snapshot = history.snapshot(moment)
-            # Ages in the notes count up to now for the newest moment, else up to the moment.
-            later = history.moment(moment.number + 1)
-            now_ms = wall_ms() if later is None else moment.at_ms
-            notes = Explainer(snapshot, moment.pending, now_ms).notes()
-            return {} if made is None else {**made.whole, "notes": notes}
-
-        return JSONResponse(await run_in_threadpool(answer))
-
-    async def why(self, request: Request) -> Response:
+    def why(self, request: Request) -> Response:
         """The facts about a task."""
+        _, history, moment = self._moment(request)
+        task = request.query_params.get("task", "")
+        shown = task_json(history, moment, task, _told_ms(history, moment))
+        if shown is None:
+            raise NotFound(f"no task {text(task)!r} in this group")
+        return JSONResponse(shown)
 
-        def answer() -> Json:
-            _, history, moment = self._moment(request)
-            later = history.moment(moment.number + 1)
-            now_ms = wall_ms() if later is None else moment.at_ms
-            task = request.query_params.get("task", "")
-            shown = task_json(history, moment, task, now_ms)
-            if shown is None:
-                raise NotFound(f"no task {text(task)!r} in this group")
-            return shown
-
-        return JSONResponse(await run_in_threadpool(answer))
-
-    async def generation(self, request: Request) -> Response:
+    def generation(self, request: Request) -> Response:
         """A generation with its moves."""
-
-        def answer() -> Json:
-            _, history, _ = self._moment(request)
-            number = _whole(request.query_params.get("generation"), "generation")
-            shown = generation_with_moves(history, number, wall_ms())
-            if shown is None:
-                raise NotFound(f"the console no longer keeps generation {number}")
-            return shown
-
-        return JSONResponse(await run_in_threadpool(answer))
+        _, history, _ = self._moment(request)
+        number = _whole(request.query_params.get("generation"), "generation")
+        shown = generation_with_moves(history, number, wall_ms())
+        if shown is None:
+            raise NotFound(f"the console no longer keeps generation {number}")
+        return JSONResponse(shown)
 
     async def plan(self, request: Request) -> Response:
         """A what-if: the answer of `muster plan`, drawn on the map."""
@@ -276,23 +229,20 @@ class _Pages:
         async with self._one_plan:  # a large group's plan takes a core
             return JSONResponse(await run_in_threadpool(answer))
 
-    async def health_json(self, _: Request) -> Response:
+    def health_json(self, _: Request) -> Response:
         """Findings, figures of the job, and dead letters, from what the console has read."""
-
-        def answer() -> Json:
-            findings = self._views.findings()
-            return {
-                "findings": {prefix: _as_json(all_) for prefix, all_ in findings.items()},
-                "letters": {
-                    prefix: health.letters_json(self._store.letters(prefix), prefix)
-                    for prefix in self._store.prefixes
-                },
-                "job": self._job(),
-                "held_bytes": self._store.held_bytes,
-                **self._views.status(),
-            }
-
-        return JSONResponse(await run_in_threadpool(answer))
+        findings = self._views.findings()
+        shown = {
+            "findings": {prefix: _as_json(all_) for prefix, all_ in findings.items()},
+            "letters": {
+                prefix: health.letters_json(self._store.letters(prefix), prefix)
+                for prefix in self._store.prefixes
+            },
+            "job": self._job(),
+            "held_bytes": self._store.held_bytes,
+            **self._views.status(),
+        }
+        return JSONResponse(shown)
 
     def _job(self) -> Json:
         if not self._options.metrics:
@@ -362,6 +312,11 @@ class _Pages:
         if moment is None:
             raise NotFound("the console no longer keeps that record")
         return key, history, moment
+
+
+def _told_ms(history: History, moment: Moment) -> int:
+    """The time up to which ages count: now for the newest moment, else the moment's own."""
+    return wall_ms() if history.moment(moment.number + 1) is None else moment.at_ms
 
 
 def _as_json(findings: list[Finding]) -> list[Json]:

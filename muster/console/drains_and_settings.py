@@ -33,12 +33,7 @@ _log = structlog.get_logger("muster.console")
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Checks and writes what pages ask for.
-
-    Attributes:
-        allow: what is allowed, of `ALLOWABLE`.
-        keys: sign events; None = they are not signed.
-    """
+    """Checks and writes what pages ask for; `allow` has some of `ALLOWABLE`."""
 
     allow: frozenset[str] = field(default_factory=frozenset)
     keys: KeyFile | None = None
@@ -72,12 +67,7 @@ class Writes:
         return f"{member}: {'drain ordered' if on else 'drain cancellation ordered'}"
 
     def config(
-        self,
-        clients: ClientSettings,
-        key: GroupKey,
-        _: GroupSnapshot,
-        body: bytes,
-        user: str,
+        self, clients: ClientSettings, key: GroupKey, _: GroupSnapshot, body: bytes, user: str
     ) -> str:
         """Change settings; the body is {"config", "assignor", "confirmed"}.
 

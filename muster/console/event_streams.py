@@ -39,11 +39,7 @@ MOMENTS_SHOWN = 1_500
 
 
 class Hub:
-    """Wakes the pages of a group, in the event loop, when the store gets a record of it.
-
-    Args:
-        store: the groups.
-    """
+    """Wakes the pages of a group, in the event loop, when the store gets a record of it."""
 
     def __init__(self, store: Store) -> None:
         self._lock = threading.Lock()
@@ -107,11 +103,7 @@ class Hub:
 
 
 class SharedViews:
-    """Frames and rows that pages share, so that ten pages of a group cost little more than one.
-
-    Args:
-        store: the groups.
-    """
+    """Frames and rows that pages share, so that ten pages of a group cost little more than one."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -161,12 +153,7 @@ class SharedViews:
 
 
 class GroupStream:
-    """The messages to one page of one group.
-
-    Args:
-        views: frames that pages share.
-        key: the group.
-    """
+    """The messages to one page of one group."""
 
     def __init__(self, views: SharedViews, key: GroupKey) -> None:
         self._views = views
@@ -229,11 +216,7 @@ _NEVER = object()
 
 
 class FleetStream:
-    """The messages to one page of the list of groups.
-
-    Args:
-        views: rows that pages share.
-    """
+    """The messages to one page of the list of groups."""
 
     def __init__(self, views: SharedViews) -> None:
         self._views = views
@@ -268,11 +251,11 @@ async def events(
     """The text of one stream, until the page is closed or the console stops.
 
     Args:
-        hub: wakes the stream when a group has changed.
+        hub: wakes the stream when the group has changed.
         key: the group; None = all groups.
         message: returns the next message; called in a thread.
         pause_s: least time between two messages.
-        counts: whether to send again every second, because a shown sentence counts seconds.
+        counts: whether to look again every second, because a shown sentence counts seconds.
     """
     with hub.watch(key) as event:
         yield "retry: 1500\n\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.console.frames import task_text, text
 from muster.console.history import GenerationFigures, History, Moment
-from muster.output import ago
+from muster.output import ago, some
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
@@ -32,13 +32,7 @@ LOOKED_THROUGH_MAX = 200
 
 
 class Explainer:
-    """Sentences about the tasks and the group of one snapshot.
-
-    Args:
-        snapshot: the group's snapshot.
-        pending: since when members owe releases.
-        now_ms: the time from which ages are counted, epoch milliseconds.
-    """
+    """Sentences about the tasks and the group of one snapshot; ages count up to `now_ms`."""
 
     def __init__(self, snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> None:
         self.snapshot = snapshot
@@ -101,11 +95,9 @@ class Explainer:
         if s.target_generation < s.generation:
             return f"generation {s.generation} has not been placed yet"
         if s.recovering:
-            names = ", ".join(self.name(slot) for slot in s.recovering[:3])
-            more = f" and {len(s.recovering) - 3} more" if len(s.recovering) > 3 else ""
             return (
                 "the coordinator has lost its checkpoint and asks every member what it holds; "
-                f"it waits for {names}{more}"
+                f"it waits for {some([self.name(slot) for slot in s.recovering])}"
             )
         if target == NO_MEMBER:
             if s.delay_until_ms is not None and s.delay_until_ms > self.now_ms:
@@ -233,8 +225,7 @@ def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
         snapshot = history.snapshot(last)
         mine = [m for m in snapshot.moves if m.task == task]
         if mine:
-            before = history.moment(each.first - 1)
-            loads = Loads(None if before is None else history.snapshot(before), snapshot)
+            loads = _loads_around(history, each, snapshot)
             moves += [move_json(each, move, loads) for move in mine]
     return moves[:MOVES_SHOWN]
 
@@ -242,22 +233,24 @@ def _moves_of(history: History, moment: Moment, task: str) -> list[Json]:
 class Loads:
     """The load of members before a generation and at its target: sums of the weights of actives.
 
-    Args:
-        before: the record before the generation; None = it is not kept.
-        after: a record of the generation.
+    `before` is the record before the generation; None = it is not kept.
     """
 
     def __init__(self, before: GroupSnapshot | None, after: GroupSnapshot) -> None:
-        self._before = {} if before is None else _loads(before, before.holder)
+        self._before = None if before is None else _loads(before, before.holder)
         self._after = _loads(after, after.destination)
-        self._is_known = before is not None
 
     def of(self, member: str | None) -> list[float | None] | None:
         """[before, after] of a member; None for no member."""
         if member is None:
             return None
-        before = self._before.get(member, 0.0) if self._is_known else None
+        before = None if self._before is None else self._before.get(member, 0.0)
         return [before, self._after.get(member, 0.0)]
+
+
+def _loads_around(history: History, each: GenerationFigures, after: GroupSnapshot) -> Loads:
+    before = history.moment(each.first - 1)
+    return Loads(None if before is None else history.snapshot(before), after)
 
 
 def _loads(snapshot: GroupSnapshot, owner: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -308,12 +301,10 @@ def generation_with_moves(
     last = None if each is None else history.moment(each.last)
     if each is None or last is None:
         return None
-    before = history.moment(each.first - 1)
     snapshot = history.snapshot(last)
-    loads = Loads(None if before is None else history.snapshot(before), snapshot)
-    moves: Iterable[Move] = snapshot.moves[:most]
+    loads = _loads_around(history, each, snapshot)
     return {
         **generation_json(each, now_ms),
         "left_out": max(len(snapshot.moves) - most, 0),
-        "shown": [move_json(each, move, loads) for move in moves],
+        "shown": [move_json(each, move, loads) for move in snapshot.moves[:most]],
     }

@@ -28,30 +28,20 @@ def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
         if key.prefix == prefix and history.newest is not None and moment is not None:
             groups[history.newest.group] = (history.newest, moment.at_ms)
             holdups[history.newest.group] = moment.pending.holdups(history.newest)
-    letters = [(letter.at_ms, letter.record) for letter in store.letters(prefix)]
-    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=letters)
+    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=store.letters(prefix))
 
 
 def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:
     """The doctor's findings on groups and dead letters, by prefix; those that are OK too."""
-    by_prefix: dict[str, list[Finding]] = {}
-    for prefix in store.prefixes:
-        facts = facts_of(store, prefix, now_ms)
-        by_prefix[prefix] = [
-            *doctor_job.groups(facts, STUCK_MS),
-            *doctor_job.rejected(facts, prefix),
-        ]
-    return by_prefix
+    facts = {prefix: facts_of(store, prefix, now_ms) for prefix in store.prefixes}
+    return {
+        prefix: [*doctor_job.groups(known, STUCK_MS), *doctor_job.rejected(known, prefix)]
+        for prefix, known in facts.items()
+    }
 
 
 def rows(store: Store, findings: dict[str, list[Finding]], now_ms: int) -> dict[str, Json]:
-    """A row for each group that was not deleted, by "prefix|group".
-
-    Args:
-        store: the groups.
-        findings: the doctor's findings, by prefix.
-        now_ms: the time to count from, epoch milliseconds.
-    """
+    """A row for each group that was not deleted, by "prefix|group"; `findings` are by prefix."""
     wrong: defaultdict[GroupKey, list[Finding]] = defaultdict(list)
     for prefix, all_of_it in findings.items():
         for finding in all_of_it:

@@ -36,7 +36,6 @@ class Moment(NamedTuple):
     Attributes:
         number: its place in the history, from 0 on; it stays when older ones are dropped.
         at_ms: when it was written, epoch milliseconds.
-        generation: the group's generation.
         value: the record's bytes.
         pending: since when members owe releases at that time.
     """
@@ -53,12 +52,9 @@ class GenerationFigures:
     """A generation and its figures. Times are epoch milliseconds.
 
     Attributes:
-        generation: its number.
         at_ms: when its first record was written.
-        cause: which member or setting changed.
         moves: how many tasks and copies it moves.
         moved: how many actives went from one member to another.
-        members: how many members the group had.
         first, last: numbers of its first and newest moments.
         settled_ms: when the group first had nothing left to do; None = not in this generation.
         ended_ms: when the next generation began; None = it is the newest.
@@ -94,7 +90,6 @@ class History:
     before they go through them: to copy is one step of the interpreter, to iterate is not.
 
     Attributes:
-        group: its id.
         is_shadowed: Kafka coordinates it; muster only looks at it.
         newest: its newest record, decoded; None = none yet.
         moments: the records that are kept, oldest first.
@@ -152,9 +147,8 @@ class History:
         if last is None or last.generation != record.generation:
             if last is not None:
                 last.ended_ms, last.ownerless = at_ms, 0
-            last = GenerationFigures(
-                record.generation, at_ms, "", 0, 0, 0, moment.number, moment.number
-            )
+            number = moment.number
+            last = GenerationFigures(record.generation, at_ms, "", 0, 0, 0, number, number)
             self.generations.append(last)
         last.cause, last.moves = record.cause, len(record.moves)
         last.moved = sum(_is_moved(move) for move in record.moves)
@@ -177,9 +171,8 @@ class History:
         """Drop the oldest record, and the generations that have no record left."""
         gone = self.moments.popleft()
         self.held_bytes -= len(gone.value)
-        while (
-            self.generations and self.moments and self.generations[0].last < self.moments[0].number
-        ):
+        oldest = gone.number + 1
+        while self.generations and self.generations[0].last < oldest:
             self.generations.popleft()
 
     def moment(self, number: int) -> Moment | None:

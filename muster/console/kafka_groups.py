@@ -19,7 +19,7 @@ from muster.kafka.cluster import admin, failures_named
 from muster.kafka.groups import Description, Listed, describe_with, listed_with
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
-from muster.output import wall_ms
+from muster.output import some, wall_ms
 from muster.protocol.codec import encode
 from muster.protocol.errors import MusterError
 from muster.protocol.ids import GroupId, Role
@@ -27,7 +27,7 @@ from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
 from muster.shadow.group_conversion import ASSIGNORS, to_snapshot
 from muster.shadow.group_reader import ShadowedGroup
-from muster.shadow.placement_figures import present
+from muster.shadow.placement_figures import owners_of
 from muster.streams.background_thread import Loop
 
 LOOK_EVERY_S = 2.0
@@ -41,12 +41,7 @@ _log = structlog.get_logger("muster.console")
 
 
 class Shadows(Loop):
-    """Reads Kafka's groups while its ``with`` block runs.
-
-    Args:
-        clients: how to reach Kafka.
-        store: gets the groups, under the prefix `SHADOWED`.
-    """
+    """Reads Kafka's groups into the store, under `SHADOWED`, while its ``with`` block runs."""
 
     def __init__(self, clients: ClientSettings, store: Store) -> None:
         super().__init__("muster-console-shadows")
@@ -91,7 +86,6 @@ class PublishedShadows:
     """Adds the shadowed groups to the store when they differ from their previous reading.
 
     Attributes:
-        store: gets the snapshots.
         last: group → the newest snapshot that the store got.
         ids: group → topic → its id when the group was read last.
         warned: whether the log says that some groups are not shown.
@@ -157,18 +151,14 @@ def _next(
 ) -> GroupSnapshot | None:
     """The snapshot as the group's next generation, with cause and moves; None = no difference.
 
-    Args:
-        before: the group's newest snapshot; None = there is none.
-        group: as it is now.
-        described: what Kafka says of it.
-        anew: its topics that were deleted and created again under their names.
+    `anew`: its topics that were deleted and created again under their names.
     """
     by = described.assignor or "Kafka's assignor"
     if described.is_rebalancing:
         group = replace(group, state=GroupState.RECONCILING)
     if before is None:
         return replace(group, cause=f"first seen; placed by {by}")
-    owners, was = _owners(group), _owners(before)
+    owners, was = owners_of(group), owners_of(before)
     members, old = ({m.id for m in each.members} for each in (group, before))
     is_same = (owners, members, group.tasks) == (was, old, before.tasks) and not anew
     if is_same and group.state == before.state:
@@ -187,7 +177,8 @@ def _next(
     if is_same:
         return replace(group, generation=before.generation, cause=before.cause, moves=before.moves)
     causes = [f"topic {name} was created anew" for name in [*anew][:NAMES_MAX]]
-    causes += [*_members_text(members - old, "joined"), *_members_text(old - members, "left")]
+    for names, what in ((members - old, "joined"), (old - members, "left")):
+        causes += [f"{some(sorted(names), NAMES_MAX)} {what}"] if names else []
     if group.tasks != before.tasks:
         causes.append(f"tasks {len(TaskTable(before.tasks))} → {len(TaskTable(group.tasks))}")
     return replace(
@@ -197,15 +188,3 @@ def _next(
         cause="; ".join(causes) or "Kafka moved partitions",
         moves=moves,
     )
-
-
-def _owners(group: GroupSnapshot) -> dict[str, str]:
-    return {task: member for member, tasks in present(group).items() for task in tasks}
-
-
-def _members_text(names: Collection[str], what: str) -> list[str]:
-    if not names:
-        return []
-    shown = sorted(names)[:NAMES_MAX]
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return [f"{', '.join(shown)}{more} {what}"]

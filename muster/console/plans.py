@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -31,21 +32,16 @@ MOVES_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A what-if question: members to remove or add, and settings to change.
+    """A what-if question: what to change, as `whatif.planned` takes it, and two things more.
 
     Attributes:
-        remove: ids of members.
-        add: members, as in a problem file of `muster assign`.
         capacity: member id → its new capacity.
-        config: settings by Kafka's name.
         weights: unit → new weight of each of its tasks.
-        assignor: the new assignor; None = the group's.
-        tasks: the group's new list of tasks, as in a problem file; None = unchanged.
-        trusts_assignor: see `whatif.planned`; a question from a page never does.
+        trusts_assignor: a question from a page never does.
     """
 
-    remove: tuple[str, ...] = ()
-    add: tuple[Json, ...] = ()
+    remove: Sequence[str] = ()
+    add: Sequence[Json] = ()
     capacity: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -63,46 +59,39 @@ def question(fields: Sequence[tuple[str, str]]) -> Question:
     Raises:
         BadInput: a field is malformed.
     """
-    remove: list[str] = []
-    add: list[Json] = []
-    capacity: dict[str, int] = {}
-    config: dict[str, str] = {}
-    weights: dict[str, float] = {}
-    assignor = None
+    given: defaultdict[str, list[str]] = defaultdict(list)
     for name, value in fields:
-        if not value.strip():
-            continue
-        if name == "remove":
-            remove.append(value)
-        elif name == "add":
-            add.append(_member(value))
-        elif name == "capacity":
-            member, number = _pair(value, "capacity")
-            if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
-                raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
-            capacity[member] = int(number[:9])
-        elif name == "weight":
-            unit, weight = _pair(value, "weight")
-            weights[unit] = _weight(unit, weight)
-        elif name == "config":
-            key, setting = _pair(value, "setting")
-            config[key.strip()] = setting.strip()
-        elif name == "assignor":
-            assignor = value.strip()
-    if len(add) > ADD_MAX:
-        raise BadInput(f"{len(add)} members to add; expected at most {ADD_MAX}")
-    gone = tuple(dict.fromkeys(remove))
-    return Question(gone, tuple(add), capacity, config, weights, assignor)
+        if value.strip():
+            given[name].append(value)
+    if len(given["add"]) > ADD_MAX:
+        raise BadInput(f"{len(given['add'])} members to add; expected at most {ADD_MAX}")
+    settings = (_pair(value, "setting") for value in given["config"])
+    return Question(
+        remove=tuple(dict.fromkeys(given["remove"])),
+        add=tuple(map(_member, given["add"])),
+        capacity=dict(map(_capacity, given["capacity"])),
+        config={key.strip(): setting.strip() for key, setting in settings},
+        weights=dict(map(_weight, given["weight"])),
+        assignor=next((value.strip() for value in reversed(given["assignor"])), None),
+    )
 
 
-def _weight(unit: str, value: str) -> float:
+def _capacity(value: str) -> tuple[str, int]:
+    member, number = _pair(value, "capacity")
+    if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
+        raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
+    return member, int(number[:9])
+
+
+def _weight(value: str) -> tuple[str, float]:
+    unit, text_of_number = _pair(value, "weight")
     try:
-        number = float(value)
+        number = float(text_of_number)
     except ValueError:
         number = -1
     if not 0 <= number <= WEIGHT_MAX:  # NaN too
         raise BadInput(f"weight of {shown(unit)}: expected a number from 0 to {WEIGHT_MAX}")
-    return number
+    return unit, number
 
 
 def _pair(value: str, what: str) -> tuple[str, str]:
@@ -207,21 +196,14 @@ def plan_json(
 ) -> Json:
     """The plan for the page: moves, figures before and after, commands, and the map.
 
-    Args:
-        snapshot: the group.
-        asked: the question.
-        at_ms: the time of the map, epoch milliseconds.
-        where: options of the connection to Kafka, for the commands.
-        is_shadowed: Kafka coordinates the group.
+    `at_ms` is the time of the map; `where` are the connection's options, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
     """
     asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
-    moves = plan["moves"]
-    warnings = [*plan.get("warnings", ())]
-    lines = commands(snapshot, asked, where, is_shadowed=is_shadowed)
+    moves, warnings = plan["moves"], [*plan.get("warnings", ())]
     if asked.weights and snapshot.sources:
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {
@@ -232,7 +214,7 @@ def plan_json(
         "before": present(snapshot),
         "after": plan["score"],
         "warnings": [text(warning, 400) for warning in warnings],
-        "commands": lines,
+        "commands": commands(snapshot, asked, where, is_shadowed=is_shadowed),
         "frame": overlay(snapshot, asked, plan, at_ms).whole,
     }
 
@@ -300,13 +282,7 @@ def commands(
 
     For a shadowed group there is only the command that prints, and with new weights not even that:
     `muster shadow` takes no tasks, because they are Kafka's. For a governed group there is no
-    command that starts members, because they are Kafka's clients.
-
-    Args:
-        snapshot: the group.
-        asked: the question, `weighed`.
-        where: options of the connection to Kafka.
-        is_shadowed: Kafka coordinates the group.
+    command that starts members, because they are Kafka's clients. The question is `weighed`.
     """
     named = ["--group", snapshot.group, *where]
     again = [_rejoining(snapshot, name, number) for name, number in asked.capacity.items()]

@@ -43,12 +43,7 @@ _log = structlog.get_logger("muster.console")
 
 
 class Reader(Loop):
-    """Follows the topics while its ``with`` block runs.
-
-    Args:
-        clients: how to reach Kafka.
-        store: gets the records.
-    """
+    """Reads the topics into the store while its ``with`` block runs."""
 
     def __init__(self, clients: ClientSettings, store: Store) -> None:
         super().__init__("muster-console-reader")

@@ -31,7 +31,15 @@ from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
 
 Json: TypeAlias = dict[str, Any]
-HERE = Path(__file__).parent
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+TEMPLATES = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 BYTES_MAX = 4_500_000
 """Most bytes of deflated and encoded data."""
 MOVES_MAX = 300
@@ -51,32 +59,18 @@ SCRIPTS = (
 )
 
 
-class _TextNumbers:
-    """Numbers for texts, because names and reasons repeat thousands of times."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+class _TextNumbers(dict[str, int]):
+    """Texts and their numbers, in this order: names and reasons repeat thousands of times."""
 
     def number(self, text: str | None) -> int:
         """The number of a text; -1 = none."""
-        return -1 if text is None else self._numbers.setdefault(text, len(self._numbers))
-
-    @property
-    def all(self) -> list[str]:
-        """The texts in the order of their numbers."""
-        return list(self._numbers)
+        return -1 if text is None else self.setdefault(text, len(self))
 
 
 def history_of(
     rows: Iterable[Row], prefix: str, group: str, until_ms: int | None = None
 ) -> History:
-    """The history of one group from rows of its topics; other rows are left out.
-
-    Args:
-        rows: of any topics.
-        prefix: of muster's topics.
-        group: its id.
-        until_ms: epoch milliseconds; newer records are left out. None = none are.
+    """The history of one group from rows of any topics, up to `until_ms` (epoch milliseconds).
 
     Raises:
         NotFound: the rows have no record of the group.
@@ -149,12 +143,8 @@ def plan_html(
 ) -> str:
     """A plan as one file: the map with what would move, figures, reasons and commands.
 
-    Args:
-        snapshot: the group.
-        asked: the question.
-        at_ms: when the plan is made, epoch milliseconds.
-        source: where the group comes from, for people.
-        where: options of the connection to Kafka, for the commands.
+    `at_ms` is when the plan is made, `source` says to people where the group comes from, and
+    `where` are the connection's options, for the commands.
 
     Raises:
         BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
@@ -234,7 +224,7 @@ def _data(history: History, moments: Sequence[Moment], made_ms: int, end_ms: int
         "base": base.whole,
         "steps": steps,
         "rounds": rows,
-        "texts": texts.all,
+        "texts": list(texts),
         "made_ms": made_ms,
     }
 
@@ -273,20 +263,13 @@ def _packed(data: Json) -> str:
 
 
 def _page(*, title: str, kind: str, data: str, source: str, left_out: str) -> str:
-    style = (HERE / "static" / "muster.css").read_text(encoding="utf-8")
-    script = "\n".join((HERE / "static" / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (STATIC / "muster.css").read_text(encoding="utf-8")
+    script = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    templates = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return templates.get_template("report.html").render(
+    return TEMPLATES.get_template("report.html").render(
         title=title,
         kind=kind,
         data=data,

@@ -57,9 +57,6 @@ HEADERS: Mapping[str, str] = {
 class Passwords:
     """Names and bcrypt hashes of a file, as ``htpasswd -B`` writes it; read again when it changes.
 
-    Args:
-        path: of the file.
-
     Raises:
         BadInput: it cannot be read, or a line is malformed.
     """
@@ -162,12 +159,7 @@ class Access:
         return not self.hosts or name.lower() in self.hosts
 
     def user(self, headers: Headers, peer: str) -> str | None:
-        """The user of a request; None = the request is refused.
-
-        Args:
-            headers: headers of the request.
-            peer: address that the request comes from.
-        """
+        """The user of a request from the address `peer`; None = the request is refused."""
         if self.proxy_header:
             named = headers.get(self.proxy_header, "")
             return named[:USER_CHARS_MAX] if named and self._is_proxy(peer) else None

@@ -1,13 +1,10 @@
-"""Runs the console: the reader's thread, and uvicorn in the calling thread or in its own."""
+"""Runs the console: the reader's thread, and uvicorn in the calling thread."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import uvicorn
@@ -17,19 +14,12 @@ from muster.console.request_guard import Access
 from muster.console.store import Store
 from muster.errors import BadInput
 
-START_S = 15.0
 CLOSE_S = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where the console listens.
-
-    Attributes:
-        host: address to bind.
-        port: 0 = a free one.
-        certificate, key: files in PEM; None = no TLS.
-    """
+    """Where the console listens: port 0 = a free one; without files in PEM, no TLS."""
 
     host: str = "127.0.0.1"
     port: int = 8090
@@ -107,20 +97,10 @@ class _Server(uvicorn.Server):
 
 
 class Console:
-    """A console that is ready to run.
-
-    Args:
-        store: the groups.
-        reader: fills the store while it is entered.
-        options: how it was started.
-        access: who may use it.
-        listen_on: where it listens.
+    """A console that is ready to run at its `url`; `reader` fills the store while it is entered.
 
     Raises:
         BadInput: it cannot listen there, or its certificate cannot be used.
-
-    Attributes:
-        url: the console's address.
     """
 
     def __init__(
@@ -156,20 +136,3 @@ class Console:
         """Serve until SIGTERM or Ctrl-C."""
         with self._reader:
             self._server.run(sockets=[self._socket])
-
-    @contextmanager
-    def serve_in_thread(self) -> Iterator[str]:
-        """Serve in a thread while the ``with`` block runs; yields the URL."""
-        with self._reader:
-            serving = threading.Thread(
-                target=self._server.run, args=([self._socket],), name="muster-console", daemon=True
-            )
-            serving.start()  # in a thread other than the main one it leaves signals alone
-            until = time.monotonic() + START_S
-            while not self._server.started and serving.is_alive() and time.monotonic() < until:
-                time.sleep(0.01)
-            try:
-                yield self.url
-            finally:
-                self._server.should_exit = True
-                serving.join(START_S)

@@ -52,17 +52,13 @@ Listener: TypeAlias = Callable[[GroupKey], None]
 class Store:
     """The groups of some prefixes.
 
-    Args:
-        prefixes: of muster's topics.
-        held_bytes_max: most bytes of records that are kept.
-
     Attributes:
-        prefixes: as given.
         lock: held while a record is added, and while more than one field is read.
         caught_up: whether all records that the topics had at the start have been read.
         fault: why Kafka cannot be read now; empty = it can.
         skipped: how many records could not be decoded.
         changes: rises with every record that changed something.
+        held_bytes: size of the records that are kept.
     """
 
     def __init__(self, prefixes: Iterable[str], held_bytes_max: int = HELD_BYTES_MAX) -> None:
@@ -76,9 +72,9 @@ class Store:
         self._letters = {prefix: deque[Letter](maxlen=LETTERS_MAX) for prefix in self.prefixes}
         self._ends: dict[tuple[str, int], int] = {}
         self._joiners: dict[tuple[str, int], Joiner] = {}
-        self._listeners: set[Listener] = set()
+        self._listeners: tuple[Listener, ...] = ()
         self._held_bytes_max = held_bytes_max
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     # ------------------------------------------------------------------------------ writing
 
@@ -116,29 +112,22 @@ class Store:
     def take(
         self, prefix: str, record: GroupSnapshot | GroupGone, at_ms: int, value: bytes
     ) -> None:
-        """Add a group's next record.
-
-        Args:
-            prefix: of the topics.
-            record: the record.
-            at_ms: when it was written, epoch milliseconds.
-            value: its bytes; empty for a tombstone.
-        """
+        """Add a group's next record; `value` are its bytes, empty for a tombstone."""
         key = GroupKey(prefix, record.group)
         with self.lock:
             history = self._groups.get(key)
             if isinstance(record, GroupGone):
-                if self._groups.pop(key, None) is not None and history is not None:
-                    self._held_bytes -= history.held_bytes  # a page may still read it
+                if history is not None:
+                    del self._groups[key]
+                    self.held_bytes -= history.held_bytes  # a page may still read it
             else:
                 if history is None:
-                    history = self._groups[key] = History(
-                        record.group, is_shadowed=prefix == SHADOWED
-                    )
+                    history = History(record.group, is_shadowed=prefix == SHADOWED)
+                    self._groups[key] = history
                 before = history.held_bytes
                 if not history.take(record, at_ms, value):
                     return
-                self._held_bytes += history.held_bytes - before
+                self.held_bytes += history.held_bytes - before
                 self._make_room()
             self.changes += 1
         self._notify_listeners(key)
@@ -163,28 +152,23 @@ class Store:
             self._ends.clear()
             for letters in self._letters.values():
                 letters.clear()
-            self._held_bytes = sum(each.held_bytes for each in self._groups.values())
+            self.held_bytes = sum(each.held_bytes for each in self._groups.values())
             self.caught_up = False
             self.changes += 1
 
     def _make_room(self) -> None:
         """Drop old records of the largest histories until all fit; each keeps its newest record."""
-        while self._held_bytes > self._held_bytes_max:
+        while self.held_bytes > self._held_bytes_max:
             largest = max(self._groups.values(), key=lambda each: each.held_bytes)
             before = largest.held_bytes
             half = max(len(largest.moments) // 2, 1)
             for _ in range(min(half, len(largest.moments) - 1)):
                 largest.drop_oldest()
-            self._held_bytes -= before - largest.held_bytes
+            self.held_bytes -= before - largest.held_bytes
             if largest.held_bytes == before:
                 return
 
     # ------------------------------------------------------------------------------ reading
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of records that are kept."""
-        return self._held_bytes
 
     def histories(self) -> list[tuple[GroupKey, History]]:
         """Every group that was not deleted, by key."""
@@ -204,19 +188,12 @@ class Store:
         with self.lock:
             return list(self._letters[prefix])
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` in the writer's thread after each change; return a function that ends it.
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` in the writer's thread after each change, from now on.
 
         `listener` must return at once: a slow page must not slow down the reader.
         """
-        with self.lock:
-            self._listeners = {*self._listeners, listener}
-
-        def end() -> None:
-            with self.lock:
-                self._listeners = self._listeners - {listener}
-
-        return end
+        self._listeners = (*self._listeners, listener)
 
     def _notify_listeners(self, key: GroupKey) -> None:
         for listener in self._listeners:

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.demo import startup, task_runs
 from muster.demo.demo_processes import GROUP, DemoProcesses
 from muster.demo.startup import Part, StartUp
-from muster.demo.story import Generation, Story, Turned
-from muster.demo.summary import Summary, summary_of
+from muster.demo.story import News, Story
+from muster.demo.summary import Rows, summary_of
 from muster.demo.watcher import Watcher
 from muster.errors import DemoFailed
 from muster.protocol.records import GroupState
@@ -26,8 +26,11 @@ LOOK_S = 0.05
 T = TypeVar("T")
 
 
-class Show(Protocol):
-    """How the demo is shown: live in a terminal (`RichShow`), or as lines (`PlainShow`)."""
+class Show:
+    """How the demo is shown: live in a terminal (`RichShow`), or as lines (`PlainShow`).
+
+    What a show does not define has no effect.
+    """
 
     def act(self, number: int, title: str) -> None:
         """An act begins."""
@@ -35,7 +38,7 @@ class Show(Protocol):
     def note(self, text: str) -> None:
         """The demo itself did something."""
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """The coordinator published a generation or a new state."""
 
     def starts(self, parts: StartUp, part: Part) -> None:
@@ -50,7 +53,7 @@ class Show(Protocol):
     def breathe(self) -> None:
         """Pause if a person is reading."""
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """Show the figures at the end."""
 
     def close(self) -> None:

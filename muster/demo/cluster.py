@@ -29,18 +29,15 @@ JOB = "the Spark job"
 class LocalCluster:
     """The processes; entering the context manager starts none of them.
 
+    Args:
+        address: a Kafka that runs already; None = an embedded one is used.
+
     Attributes:
         folder: where logs and the checkpoint are.
         console_url: where the console is; empty = there is none.
-        kafka: the embedded broker; not started if another Kafka is used.
     """
 
     def __init__(self, address: str | None = None) -> None:
-        """Prepare.
-
-        Args:
-            address: a Kafka that runs already; None = an embedded one is used.
-        """
         self.folder = Path(tempfile.mkdtemp(prefix="muster-local-"))
         self.kafka = EmbeddedKafka()
         self._address = address

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-from muster.demo.story import Generation, Turned
-from muster.demo.summary import Summary
-from muster.protocol.ids import Role
-from muster.protocol.records import Move
-
-if TYPE_CHECKING:
-    from muster.demo.demo_processes import DemoProcesses
-    from muster.demo.startup import Part, StartUp
-    from muster.demo.watcher import Watcher
+from muster.demo.acts import Show
+from muster.demo.startup import Part, StartUp
+from muster.demo.story import News
+from muster.demo.summary import Rows
+from muster.protocol.ids import Role, parse_task
+from muster.protocol.records import GroupState, Move
 
 NO_MEMBER = "no member"
 
 
-class PlainShow:
+class PlainShow(Show):
     """Prints each thing when it happens, with the seconds since the start."""
 
     def __init__(self) -> None:
@@ -33,10 +29,10 @@ class PlainShow:
         """One line."""
         self._say(text)
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """A generation with its moves, or a state."""
-        if isinstance(news, Turned):
-            self._say(f"group is {news.state.value}")
+        if isinstance(news, GroupState):
+            self._say(f"group is {news.value}")
             return
         self._say(f"generation {news.number}: {news.cause}")
         for move in news.moves:
@@ -53,23 +49,14 @@ class PlainShow:
         for task, member in owners.items():
             held[member].append(task)
         parts = [
-            f"{member} {','.join(sorted(held[member], key=_order))}" for member in sorted(held)
+            f"{member} {','.join(sorted(held[member], key=parse_task))}" for member in sorted(held)
         ]
         self._say(f"settled: {' | '.join(parts)}")
 
-    def watch(self, watcher: Watcher, processes: DemoProcesses) -> None:
-        """Nothing to do: `news` prints."""
-
-    def breathe(self) -> None:
-        """No pause."""
-
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """One line per figure."""
-        for label, text in summary.rows():
+        for label, text in rows:
             self._say(f"{label}: {text}")
-
-    def close(self) -> None:
-        """Nothing to give back."""
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self._start:6.1f}s  {text}", flush=True)
@@ -80,8 +67,3 @@ def move_text(move: Move) -> str:
     role = "" if move.role is Role.ACTIVE else f" ({move.role})"
     path = f"{move.from_member or NO_MEMBER} → {move.to_member or NO_MEMBER}"
     return f"{move.task}{role} {path}: {move.reason}"
-
-
-def _order(task: str) -> tuple[str, int]:
-    unit, _, number = task.rpartition("_")
-    return unit, int(number) if number.isdigit() else -1

@@ -27,7 +27,6 @@ class Part:
     """Something that is started.
 
     Attributes:
-        name: for people.
         last_s: how long it took last time on this machine; None = not known.
         since_s: when its start began; None = not yet.
         took_s: how long its start took; None = not up yet.
@@ -40,12 +39,7 @@ class Part:
 
 
 class StartUp:
-    """All parts, in the order in which they start.
-
-    Args:
-        file: where the times of the last start are kept.
-        now_s: a monotonic clock.
-    """
+    """All parts, in the order in which they start; `file` has the times of the last start."""
 
     def __init__(
         self, file: Path | None = None, now_s: Callable[[], float] = time.monotonic

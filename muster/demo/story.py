@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
@@ -24,40 +25,15 @@ from muster.protocol.topics import TopicKind
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation began.
-
-    Attributes:
-        number: group epoch.
-        at_ms: when it was published.
-        cause: why it began.
-        moves: what it moved, and why.
-    """
+    """A generation began: why, and what it moved."""
 
     number: int
-    at_ms: int
     cause: str
     moves: tuple[Move, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """The group changed its state."""
-
-    state: GroupState
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """An event that reached the coordinator.
-
-    Attributes:
-        what: name of its type.
-        origin: where and when.
-    """
-
-    what: str
-    origin: Origin
+News: TypeAlias = Generation | GroupState
+"""A generation began, or the group changed its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,46 +53,41 @@ class Publication:
 
 @dataclass(slots=True)
 class Story:
-    """The history of one group. `snapshot` is its newest record; the lists grow.
-
-    Attributes:
-        group: its id.
-        prefix: of the topics.
-    """
+    """The history of one group. `snapshot` is its newest record; the lists grow."""
 
     group: GroupId
     prefix: str
     snapshot: GroupSnapshot | None = None
     generations: list[Generation] = field(default_factory=list)
-    events: list[Happened] = field(default_factory=list)
+    events: list[Origin] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
 
     def read(
         self, kind: TopicKind, key: bytes | None, value: bytes | None, origin: Origin
-    ) -> Sequence[Generation | Turned]:
+    ) -> Sequence[News]:
         """Read one row; return its news."""
         try:
             if kind is TopicKind.GROUPS:
                 record = decode_record(kind, key, value)
-                mine = isinstance(record, GroupSnapshot) and record.group == self.group
-                return self._publish(record, origin.at_ms) if mine else ()  # type: ignore[arg-type]  # checked by mine
+                if isinstance(record, GroupSnapshot) and record.group == self.group:
+                    return self._publish(record, origin.at_ms)
+                return ()
             event = decode(kind, key, value, origin)
         except DecodeError:
             return ()
-        if event.group == self.group and not isinstance(
-            event, Heartbeat | Tick | LagReport | GroupDeleted
-        ):
-            self.events.append(Happened(type(event).__name__, origin))
+        unanswered = Heartbeat | Tick | LagReport | GroupDeleted
+        if event.group == self.group and not isinstance(event, unanswered):
+            self.events.append(origin)
         return ()
 
-    def _publish(self, record: GroupSnapshot, at_ms: int) -> list[Generation | Turned]:
+    def _publish(self, record: GroupSnapshot, at_ms: int) -> list[News]:
         before, self.snapshot = self.snapshot, record
         through = {(topic, partition): offset for topic, partition, offset in record.through}
         self.publications.append(
             Publication(at_ms, through, _revisions(before) != _revisions(record))
         )
-        news: list[Generation | Turned] = []
-        generation = Generation(record.generation, at_ms, record.cause, record.moves)
+        news: list[News] = []
+        generation = Generation(record.generation, record.cause, record.moves)
         if record.generation == 0:
             pass  # configured, and not placed yet
         elif before is None or record.generation != before.generation:
@@ -127,14 +98,13 @@ class Story:
             self.generations[-1] = generation
             news.append(generation)
         if before is None or record.state is not before.state:
-            news.append(Turned(record.state, at_ms))
+            news.append(record.state)
         return news
 
     def waits_ms(self, since_ms: int = 0) -> list[int]:
         """How long each answered event since `since_ms` waited for its answer."""
         waits: list[int] = []
-        for event in self.events:
-            topic, partition, offset, at_ms = event.origin
+        for topic, partition, offset, at_ms in self.events:
             if at_ms < since_ms:
                 continue
             for publication in self.publications:

@@ -20,13 +20,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One owner's time with one task.
+    """One owner's time with one task; `stop_ns` is None while it runs.
 
-    Attributes:
-        task, member: the task and its owner.
-        start_ns: when it started.
-        stop_ns: when it stopped; None while it runs.
-        died: whether it ended because the worker was killed.
+    `died`: it ended because the worker was killed.
     """
 
     task: str
@@ -38,14 +34,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which a task had no owner.
-
-    Attributes:
-        task: the task.
-        before, after: its owners before and after.
-        length_ns: its length.
-        died: whether the owner before was killed.
-    """
+    """A time in which a task had no owner; `died`: the owner before was killed."""
 
     task: str
     before: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -17,17 +16,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from muster.demo.acts import Show
+from muster.demo.demo_processes import DemoProcesses
 from muster.demo.plain import NO_MEMBER
-from muster.demo.story import Generation, Turned
-from muster.demo.summary import Summary
+from muster.demo.startup import Part, StartUp
+from muster.demo.story import News
+from muster.demo.summary import Rows
+from muster.demo.watcher import Watcher
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
 from muster.protocol.tasks import TaskTable
-
-if TYPE_CHECKING:
-    from muster.demo.demo_processes import DemoProcesses
-    from muster.demo.startup import Part, StartUp
-    from muster.demo.watcher import Watcher
 
 FRAMES_PER_S = 10
 BREATH_S = 2.5
@@ -48,7 +46,7 @@ STATE_COLOURS = {
 RUNS, LEAVES, COMES, OTHER = "■", "◧", "□", "·"
 
 
-class RichShow:
+class RichShow(Show):
     """The live view."""
 
     def __init__(self, acts: int, console: Console | None = None) -> None:
@@ -80,9 +78,9 @@ class RichShow:
         """The demo itself did something."""
         self._say(Text(f"  {text}", "dim"))
 
-    def news(self, news: Generation | Turned) -> None:
+    def news(self, news: News) -> None:
         """A generation with its moves; states are in the heading."""
-        if isinstance(news, Turned):
+        if isinstance(news, GroupState):
             return
         self._say(
             Text.assemble((f"  generation {news.number} ", "bold white"), (news.cause, "italic"))
@@ -110,16 +108,16 @@ class RichShow:
         """Pause, so that a person can read."""
         time.sleep(BREATH_S)
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, rows: Rows) -> None:
         """The figures, below the last frame."""
-        self._below = len(summary.rows())
+        self._below = len(rows)
         self.close()
-        rows = Table.grid(padding=(0, 2))
-        rows.add_column(style="dim")
-        rows.add_column(style="bold")
-        for label, text in summary.rows():
-            rows.add_row(label, text)
-        panel = Panel(rows, title="what you saw", border_style="green", width=self._width())
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim")
+        grid.add_column(style="bold")
+        for label, text in rows:
+            grid.add_row(label, text)
+        panel = Panel(grid, title="what you saw", border_style="green", width=self._width())
         self._console.print(panel)
         self._console.print("[dim]everything is being stopped[/]")
 

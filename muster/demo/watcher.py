@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, TopicPartition
 
-from muster.demo.story import Generation, Story, Turned
+from muster.demo.story import News, Story
 from muster.kafka.cluster import QUIET
 from muster.kafka.reader import row_of
 from muster.kafka.settings import ClientSettings
@@ -30,10 +30,7 @@ class Watcher(Loop):
     """
 
     def __init__(
-        self,
-        clients: ClientSettings,
-        story: Story,
-        on_news: Callable[[Generation | Turned], None],
+        self, clients: ClientSettings, story: Story, on_news: Callable[[News], None]
     ) -> None:
         super().__init__("muster-watcher")
         self.story = story
@@ -57,8 +54,7 @@ class Watcher(Loop):
                 assert kind is not None
                 origin = Origin(row.topic, row.partition, row.offset, row.at_ms)
                 with self.lock:
-                    news = self.story.read(kind, row.key, row.value, origin)
-                    for each in news:
+                    for each in self.story.read(kind, row.key, row.value, origin):
                         self._on_news(each)
         finally:
             consumer.close()

@@ -24,10 +24,7 @@ SYNC = "bring the newest file to every part that uses it"
 def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Iterator[Finding]:
     """Check certificates of this client and of the brokers it names, and the keys of a keyring.
 
-    Args:
-        settings: how to reach the cluster; without TLS no certificate is checked.
-        signing_keys: the keyring's file; None = nothing is signed.
-        now_ms: wall clock, epoch milliseconds.
+    Without TLS no certificate is checked; without the file `signing_keys` no key is.
     """
     if "SSL" in settings.values.get("security.protocol", "").upper():
         now = datetime.fromtimestamp(now_ms / 1000, UTC)

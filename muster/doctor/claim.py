@@ -8,6 +8,7 @@ nothing, because its process may have ended right after it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 
@@ -25,9 +26,9 @@ START = "start `muster run` with the checkpoint it had"
 
 def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
     """Which job is the coordinator, whether it is the only one and alive, and its version."""
+    found = partial(Finding, "claim", prefix)
     if not facts.claims:
-        what = "no coordinator has ever run here"
-        yield Finding("claim", prefix, Level.FAIL, what, "start `muster run`")
+        yield found(Level.FAIL, "no coordinator has ever run here", "start `muster run`")
         return
     newest = facts.claims[-1]
     late = [
@@ -39,18 +40,14 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
     if late:
         epoch = late[-1][1]
         known = next((who(c) for c in facts.claims if c.offset == epoch), f"epoch {epoch}")
-        yield Finding(
-            "claim",
-            prefix,
+        yield found(
             Level.FAIL,
             f"two coordinators: {known} still writes, {facts.ago(late[-1][0])} ago, although "
             f"{who(newest)} has claimed after it. Members ignore the older one",
             "stop the older one; it cannot read the claims (its log says why)",
         )
     elif doubt := _doubt(facts):
-        yield Finding(
-            "claim",
-            prefix,
+        yield found(
             Level.WARN,
             f"held by {who(newest)} for {facts.ago(newest.at_ms)}, life unproven: {doubt}",
             f"is it running? If not, {START} (a start takes up to a minute); if it runs, its log "
@@ -58,20 +55,18 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
         )
     elif len(recent) >= CLAIMS_MAX and not _has_settled(facts, recent):
         hosts = ", ".join(sorted({c.record.host for c in recent}))
-        yield Finding(
-            "claim",
-            prefix,
+        yield found(
             Level.WARN,
             f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
             "unless it was restarted on purpose, it crashes, or two jobs take the claim from each "
             "other: read their logs",
         )
     else:
-        yield Finding("claim", prefix, Level.OK, f"{_known(facts)}{_restarts(recent)}")
+        yield found(Level.OK, f"{_known(facts)}{_restarts(recent)}")
     own_version = version("muster-kafka")
     if newest.record.version != own_version:
         what = f"the coordinator is muster {newest.record.version}, this is {own_version}"
-        yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
+        yield found(Level.WARN, what, "use the same version for both")
 
 
 def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
@@ -119,14 +114,11 @@ def _doubt(facts: Facts) -> str:
         doubts.append(f"{joins} join{'s' * (joins != 1)} waiting")
     if overdue:
         named = ", ".join(sorted(overdue)[:3])
-        doubts.append(f"it should have written about {named} {_longest(facts, overdue)} ago")
+        since = facts.ago(min(facts.wakeups[group] for group in overdue))
+        doubts.append(f"it should have written about {named} {since} ago")
     if doubts and facts.published_ms:
         doubts.append(f"last seen {facts.ago(facts.published_ms)} ago")
     return ", ".join(doubts)
-
-
-def _longest(facts: Facts, groups: Sequence[str]) -> str:
-    return facts.ago(min(at_ms for group, at_ms in facts.wakeups.items() if group in groups))
 
 
 def _has_settled(facts: Facts, recent: Sequence[Claim]) -> bool:

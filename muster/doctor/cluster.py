@@ -31,6 +31,7 @@ from muster.kafka import access_check
 from muster.kafka.acls import Acl, Pattern, Role, acls_of
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
+from muster.output import some
 from muster.protocol.topics import TOPICS, Topic
 
 GRAVE = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
@@ -214,13 +215,11 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         if not lacking:
             yield Finding("rights", f"role {role}", Level.OK, "ACLs grant all it needs")
             continue
-        grants = ", ".join(str(acl) for acl in lacking[:3])
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         yield Finding(
             "rights",
             f"role {role}",
             Level.WARN,
-            f"no ACL grants {grants}{more}: only a super user can be a {role}",
+            f"no ACL grants {some([*map(str, lacking)])}: only a super user can be a {role}",
             f"{access_check.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
 
@@ -246,9 +245,7 @@ def _word(value: object) -> str:
 def missing(needed: Sequence[Acl], granted: Sequence[tuple[str, str, str, str]]) -> list[Acl]:
     """The needed rights that no ACL grants to any principal.
 
-    Args:
-        needed: the rights of a role.
-        granted: (resource type, name, pattern, operation) of every ACL that allows.
+    `granted`: (resource type, name, pattern, operation) of every ACL that allows.
     """
     return [acl for acl in needed if not any(_covers(each, acl) for each in granted)]
 

@@ -125,11 +125,7 @@ def _heard(
 ) -> dict[GroupId, Heard]:
     """The newest records of each group on the membership topic; only joins and ticks are decoded.
 
-    Args:
-        settings: how to reach Kafka.
-        prefix: of the topics.
-        since_ms: read records from this timestamp on.
-        answered: timestamp of each group's newest record on ``<prefix>.groups``.
+    `answered`: timestamp of each group's newest record on ``<prefix>.groups``.
     """
     by_group: dict[GroupId, Heard] = {}
     joined: defaultdict[GroupId, set[str]] = defaultdict(set)
@@ -152,16 +148,11 @@ def _heard(
         if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
             since_ms = before.unanswered_ms or row.at_ms
             by_group[group] = replace(heard, unanswered_ms=since_ms)
-            joined[group] |= _joined(row)
+            event = _event(row)
+            joined[group] |= {event.member} if isinstance(event, Join) else set()
     for group, members in joined.items():
         by_group[group] = replace(by_group[group], joined=frozenset(members))
     return by_group
-
-
-def _joined(row: Row) -> set[str]:
-    """The id of the member that joins; empty if the join cannot be decoded."""
-    event = _event(row)
-    return {event.member} if isinstance(event, Join) else set()
 
 
 def _is_covered(row: Row) -> bool:

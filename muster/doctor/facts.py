@@ -47,11 +47,7 @@ class Heard:
 class CanaryAnswer(NamedTuple):
     """The coordinator's newest answer to its own test event (`streams.canary`).
 
-    Attributes:
-        epoch: of the coordinator that answered.
-        event_ms: broker time of the event.
-        answer_ms: broker time of the answer.
-        next_ms: when the coordinator wants the next event.
+    `epoch` is that of the coordinator, `next_ms` is when it wants the next event; broker's times.
     """
 
     epoch: int

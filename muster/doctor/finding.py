@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 
@@ -22,8 +22,6 @@ class Finding:
     Attributes:
         check: its kind: kafka, topic, rights, claim, signs, job, clock, canary, group, rejected,
             certificate or keys.
-        subject: which one.
-        level: the result.
         what: what was found, for a person.
         action: what to do if the result is not OK; may be empty.
     """
@@ -36,10 +34,4 @@ class Finding:
 
     def as_json(self) -> dict[str, object]:
         """For ``--format json``."""
-        return {
-            "check": self.check,
-            "subject": self.subject,
-            "level": self.level.value,
-            "what": self.what,
-            "action": self.action or None,
-        }
+        return {**asdict(self), "level": self.level.value, "action": self.action or None}

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from muster.doctor.claim import START, claims, signs
 from muster.doctor.facts import GRACE_MS, Facts, Heard, who
 from muster.doctor.finding import Finding, Level
-from muster.output import span
+from muster.output import some, span
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
@@ -60,6 +61,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     """Whether the job answers events, and whether a clock acts on wake-ups."""
     if not facts.claims:
         return
+    found = partial(Finding, "job", prefix)
     newest_ms = max((h.event_ms for h in facts.heard.values()), default=0)
     ahead_ms = newest_ms - max(facts.read_ms, facts.now_ms)
     if ahead_ms > SKEW_MS:
@@ -78,18 +80,14 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     asked = sorted(set(overdue) - set(quiet))
     if asked:
         names, since_ms = _named(asked), min(overdue[g] for g in asked)
-        yield Finding(
-            "job",
-            prefix,
+        yield found(
             Level.FAIL,
             f"does not answer: events of {names} have waited for {facts.ago(since_ms)}",
             f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz, its log, and "
             "muster_rows_behind say whether it is stuck or behind",
         )
     elif joined and facts.published_ms < joined_ms:
-        yield Finding(
-            "job",
-            prefix,
+        yield found(
             Level.FAIL,
             f"does not answer: joins of {_named(sorted(joined))} have waited for "
             f"{facts.ago(joined_ms)}",
@@ -98,12 +96,11 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     elif facts.wakeups:
         awake = "1 group" if len(facts.wakeups) == 1 else f"{len(facts.wakeups)} groups"
         what = f"answers; {awake} with members, no wake-up is overdue"
-        yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
+        yield found(Level.OK, what if not quiet else "nothing waits to be read")
     elif joined or _canary_answers(facts):
-        yield Finding("job", prefix, Level.OK, "answers")
+        yield found(Level.OK, "answers")
     else:
-        what = "no group has members, so no record shows whether it works"
-        yield Finding("job", prefix, Level.SKIPPED, what)
+        yield found(Level.SKIPPED, "no group has members, so no record shows whether it works")
     if joined and facts.published_ms >= joined_ms:
         what = f"joins of {_named(sorted(joined))} have no effect, but the job answers others"
         action = f"muster decode --topic {prefix}.rejected says what is wrong with them"
@@ -125,11 +122,10 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
     if answer is None or not facts.claims or answer.epoch != facts.claims[-1].offset:
         return  # the coordinator writes no such event, or has not answered one yet
     took_ms = max(answer.answer_ms - answer.event_ms, 0)
+    found = partial(Finding, "canary", prefix)
     what = f"an event of its own was answered in {took_ms} ms, {facts.ago(answer.answer_ms)} ago"
     if not _canary_answers(facts):
-        yield Finding(
-            "canary",
-            prefix,
+        yield found(
             Level.FAIL,
             f"{what}; the next answer is {facts.ago(answer.next_ms)} overdue",
             f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz and its log say "
@@ -137,9 +133,9 @@ def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
         )
     elif took_ms > SLOW_MS:
         action = "muster_rows_behind and muster_batch_phase_seconds say where the time goes"
-        yield Finding("canary", prefix, Level.WARN, what, action)
+        yield found(Level.WARN, what, action)
     else:
-        yield Finding("canary", prefix, Level.OK, what)
+        yield found(Level.OK, what)
 
 
 def _canary_answers(facts: Facts) -> bool:
@@ -211,7 +207,7 @@ def _joins_of_deleted(
         yield (
             Level.WARN,
             f"was deleted {facts.ago(deleted_ms)} ago, and {len(joined)} {ask} to join it: "
-            f"{_some(joined)}",
+            f"{some(joined)}",
             f"stop them, or: muster config set --group {snapshot.group} --tasks FILE",
         )
 
@@ -301,20 +297,19 @@ def _faults(
             f"{snapshot.group}",
         )
     unowned = int(np.count_nonzero(snapshot.holder < 0))
-    if (
-        unowned
-        and snapshot.members
-        and unchanged_ms > stuck_ms
-        and snapshot.state not in _UNSETTLED
-    ):
-        held = snapshot.delay_until_ms is not None and snapshot.delay_until_ms > facts.now_ms
-        if not held:
-            yield (
-                Level.WARN,
-                f"{unowned} of {len(snapshot.holder)} tasks have no owner",
-                f"muster explain --group {snapshot.group}: no member takes their topics, or a "
-                "static assignment names an absent member",
-            )
+    is_settled = unchanged_ms > stuck_ms and snapshot.state not in _UNSETTLED
+    if unowned and snapshot.members and is_settled and not _is_delayed(snapshot, facts.now_ms):
+        yield (
+            Level.WARN,
+            f"{unowned} of {len(snapshot.holder)} tasks have no owner",
+            f"muster explain --group {snapshot.group}: no member takes their topics, or a "
+            "static assignment names an absent member",
+        )
+
+
+def _is_delayed(snapshot: GroupSnapshot, now_ms: int) -> bool:
+    """Whether tasks are kept for their last owner."""
+    return snapshot.delay_until_ms is not None and snapshot.delay_until_ms > now_ms
 
 
 def _waits_for(snapshot: GroupSnapshot) -> str:
@@ -323,18 +318,14 @@ def _waits_for(snapshot: GroupSnapshot) -> str:
         return "it has no members"
     named = {entry.slot: str(entry.id) for entry in snapshot.members}
     if snapshot.recovering:
-        return f"waits for a report of {_some([named[s] for s in snapshot.recovering])}"
+        return f"waits for a report of {some([named[s] for s in snapshot.recovering])}"
     owing = [str(m.id) for m in snapshot.members if m.state is MemberState.UNREVOKED]
     if owing:
-        return f"waits for {_some(owing)} to release tasks"
+        return f"waits for {some(owing)} to release tasks"
     if len(snapshot.learner):
         slots = sorted({named[s] for s in snapshot.learner[:, 1].tolist()})
-        return f"waits for learners on {_some(slots)} to catch up"
+        return f"waits for learners on {some(slots)} to catch up"
     return "its assignor has not placed this generation (the cause says why)"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # ---------------------------------------------------------------- dead letters

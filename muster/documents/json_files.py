@@ -27,7 +27,7 @@ def load(path: str) -> object:
     Raises:
         BadInput: it cannot be read, or is not JSON; the message names the place.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             text = file.read()
         except OSError as error:
@@ -38,11 +38,9 @@ def load(path: str) -> object:
 def answer_lines(path: str, answer: Callable[[object], object]) -> None:
     """Print an answer for every line of a file, in order, each as soon as it is computed.
 
-    Args:
-        path: a file with one document per line; ``-`` = standard input.
-        answer: a document's answer; what it raises becomes ``{"error": "..."}``.
+    What `answer` raises becomes ``{"error": "..."}``.
     """
-    with _opened(path) as lines:
+    with opened(path) as lines:
         for line in lines:
             print(json.dumps(_answered(line, answer), ensure_ascii=False), flush=True)
 
@@ -56,24 +54,20 @@ def _answered(line: bytes, answer: Callable[[object], object]) -> object:
         return {"error": one_line(f"{type(error).__name__}: {error}")}
 
 
-def _opened(path: str) -> AbstractContextManager[BinaryIO]:
+def opened(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file, or standard input when the path is ``-``.
+
+    Raises:
+        BadInput: it cannot be opened.
+    """
     if path == STDIN:
-        return nullcontext(standard_input())
+        if sys.stdin is None:
+            raise BadInput("-: cannot be read (standard input is closed)")
+        return nullcontext(sys.stdin.buffer)
     try:
         return Path(path).open("rb")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-
-
-def standard_input() -> BinaryIO:
-    """Bytes from standard input.
-
-    Raises:
-        BadInput: the process was started without one.
-    """
-    if sys.stdin is None:
-        raise BadInput("-: cannot be read (standard input is closed)")
-    return sys.stdin.buffer
 
 
 def _unreadable(path: str, error: Exception) -> BadInput:

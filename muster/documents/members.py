@@ -77,13 +77,9 @@ class MemberRow:
 
 
 def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False) -> MemberRow:
-    """Read one member.
+    """Read one member; `place` is where it is in the document, for messages.
 
-    Args:
-        raw: the object.
-        names: the group's tasks.
-        place: where it is in the document, for messages.
-        foreign: whether it may run ids that the group does not have (Connect: deleted connectors).
+    `foreign`: whether it may run ids that the group does not have (Connect: deleted connectors).
 
     Raises:
         BadInput: the message names the place and says what would be right.
@@ -95,10 +91,10 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
     fault = member_fault(name) if isinstance(name, str) else "expected a name"
     if fault is not None or not isinstance(name, str):
         raise BadInput(f"{place}.id: {fault}")
-    strangers = tuple(t for t in _texts(raw, "active", place) if t not in names.index)
-    active = [t for t in _texts(raw, "active", place) if t in names.index]
+    active = _texts(raw, "active", place)
+    strangers = tuple(t for t in active if t not in names.index)
     if strangers and not foreign:
-        nth = _texts(raw, "active", place).index(strangers[0])
+        nth = active.index(strangers[0])
         raise BadInput(f"{place}.active[{nth}]: {_no_such_task(strangers[0], names)}")
     if len(set(strangers)) < len(strangers):
         again, _ = Counter(strangers).most_common(1)[0]
@@ -109,7 +105,7 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
         rack=_rack(raw.get("rack"), f"{place}.rack"),
         tags=_tags(raw.get("tags", {}), f"{place}.tags"),
         static=frozenset(_texts(raw, "static", place)),
-        active=tuple([names.index[t] for t in active]),
+        active=tuple([names.index[t] for t in active if t in names.index]),
         standby=_tasks(raw, "standby", names, place),
         learner=_tasks(raw, "learner", names, place),
         ready=_tasks(raw, "ready", names, place),

@@ -8,7 +8,7 @@ job; ``--repeat`` measures it together with the placement. Every fault names its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,10 +42,8 @@ class Problem:
 
     Attributes:
         assignor: name, or ``module:Class``.
-        settings: read from ``config``.
         names: the tasks, by index and by printed id.
         members: sorted by id.
-        now_ms: time of the group's clock.
         from_previous: whether only racks are optimised, with the counts of the previous placement.
         validate: an answer to check instead of computing one, as it was given.
     """
@@ -235,7 +233,6 @@ def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str,
     names, printed = view.members, problem.names.printed
     waiting = placement.active == NO_MEMBER
     waiting[placement.revoked.task] = False
-    figures = score(view, placement)
 
     def who(member: int) -> str | None:
         return None if member == NO_MEMBER else names[member]
@@ -255,13 +252,7 @@ def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str,
             }
             for reason in placement.reasons
         ],
-        "score": {
-            "moved": figures.moved,
-            "imbalance": figures.imbalance,
-            "cross_rack": figures.cross_rack,
-            "cost": figures.cost,
-            "cost_lower_bound": figures.cost_lower_bound,
-        },
+        "score": asdict(score(view, placement)),
     }
 
 

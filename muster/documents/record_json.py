@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from muster.protocol.digest import Holding
 from muster.protocol.events import Event, Lag, Origin
 from muster.protocol.ids import Role, Task
-from muster.protocol.records import (
-    Dictionary,
-    GroupSnapshot,
-    MemberEntry,
-    Move,
-    Record,
-    Rejected,
-)
+from muster.protocol.records import Dictionary, GroupSnapshot, MemberEntry, Move, Record, Rejected
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source, source_json
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
@@ -98,8 +91,9 @@ def _snapshot(value: GroupSnapshot) -> Json:
     table = TaskTable(value.tasks)
     member = {m.slot: str(m.id) for m in value.members}
     shown = _fields(value, _BY_HAND)
+    tasks = np.arange(len(table), dtype=np.int32)
     for name in _VECTORS:
-        shown[name] = _by_owner(table, member, getattr(value, name))
+        shown[name] = _by_member(table, member, np.column_stack((tasks, getattr(value, name))))
     for name in _PAIRS:
         shown[name] = _by_member(table, member, getattr(value, name))
     shown["revoking"] = _printed(table, np.flatnonzero(value.revoking))
@@ -111,11 +105,6 @@ def _snapshot(value: GroupSnapshot) -> Json:
         )
     ]
     return shown
-
-
-def _by_owner(table: TaskTable, member: dict[int, str], owners: NDArray[np.int32]) -> Json:
-    tasks = np.arange(len(owners), dtype=np.int32)
-    return _by_member(table, member, np.column_stack((tasks, owners)))
 
 
 def _by_member(table: TaskTable, member: dict[int, str], pairs: NDArray[np.int32]) -> Json:

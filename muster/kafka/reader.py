@@ -21,7 +21,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from muster.kafka import cluster
 from muster.kafka.cluster import QUIET, RETRY_PAUSE_S, failures_named, partitions_of
 from muster.kafka.settings import ClientSettings
-from muster.protocol.keys import whole_key
+from muster.protocol.errors import DecodeError
+from muster.protocol.keys import parse_key, whole_key
 from muster.protocol.signing import HEADER
 
 T = TypeVar("T")
@@ -52,6 +53,13 @@ class Row(NamedTuple):
     signature: bytes = b""
     generation: int = -1
     by: bytes = b""
+
+    def is_of(self, group: str) -> bool:
+        """Whether it is about this group, by its key."""
+        try:
+            return parse_key(self.key).group == group
+        except DecodeError:
+            return False
 
 
 def read(

@@ -55,7 +55,7 @@ def names_of(members: Iterable[Member]) -> dict[str, str]:
     return names
 
 
-def held_tasks(shadowed: ShadowedGroup, member: Member) -> HeldTasks:
+def held_tasks(member: Member) -> HeldTasks:
     """The tasks that a member has now."""
     if member.streams is not None:
         each = member.streams
@@ -151,7 +151,7 @@ def to_snapshot(
     holder = np.full(len(table), -1, dtype=np.int32)
     pairs: dict[str, list[tuple[int, int]]] = {"standby": [], "learner": []}
     for slot, member in enumerate(members):
-        has = held_tasks(shadowed, member)
+        has = held_tasks(member)
         for text in has.active:
             index = table.index(text)
             if index is not None:

@@ -30,7 +30,6 @@ class ShadowedGroup:
     """A group that Kafka coordinates, with its topics and their load.
 
     Attributes:
-        description: the group.
         topics: the topics that its members read, by name.
         loads: load of each of their partitions.
         connectors: connector → number of its tasks, from Connect's REST; None = not asked.
@@ -58,7 +57,7 @@ def read_groups(
 
     Args:
         clients: how to reach Kafka.
-        groups: names.
+        groups: their names.
         measures: loads to measure.
         connect_url: REST address of a Connect worker; None = only running connectors are known.
         waits: whether to wait for a group that rebalances: it hides its owners until it is stable.

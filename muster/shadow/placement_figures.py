@@ -68,6 +68,11 @@ def present(group: GroupSnapshot) -> Placement:
     return owned
 
 
+def owners_of(group: GroupSnapshot) -> dict[str, str]:
+    """Printed id of each task → the member that runs it."""
+    return {task: member for member, tasks in present(group).items() for task in tasks}
+
+
 def figures_of(
     shadowed: ShadowedGroup, group: GroupSnapshot, placement: Placement
 ) -> PlacementFigures:

@@ -2,54 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from muster.protocol.records import GroupSnapshot
-from muster.shadow.placement_figures import present
+from muster.shadow.placement_figures import owners_of
 
 
-@dataclass(slots=True)
-class RebalanceTracker:
-    """Compares each settled state of a group with the one before.
+def rebalance(before: GroupSnapshot, group: GroupSnapshot) -> dict[str, Any] | None:
+    """What lies between two settled states of a group; None = owners and members are the same.
 
-    Attributes:
-        before: the newest settled state; None = none yet.
-        owners: task → member, at that time.
+    A move is a task that had an owner and has another one now. The event's `muster_moves` is None:
+    the caller sets it.
     """
-
-    before: GroupSnapshot | None = None
-    owners: dict[str, str] = field(default_factory=dict)
-
-    def take(self, group: GroupSnapshot) -> dict[str, Any] | None:
-        """Take a settled state; return the event if owners or members have changed, else None.
-
-        A move is a task that had an owner and has another one now. The event's `muster_moves` is
-        None: the caller sets it.
-        """
-        owners = {task: member for member, tasks in present(group).items() for task in tasks}
-        before = self.before
-        old, self.before = self.owners, group
-        self.owners = owners
-        if before is None:
-            return None
-        was = {member.id for member in before.members}
-        now = {member.id for member in group.members}
-        if owners == old and was == now:
-            return None
-        moved = [
+    old, owners = owners_of(before), owners_of(group)
+    was, now = ({member.id for member in each.members} for each in (before, group))
+    if owners == old and was == now:
+        return None
+    return {
+        "group": group.group,
+        "at_ms": group.clock_ms,
+        "event": "rebalance",
+        "joined": sorted(now - was),
+        "left": sorted(was - now),
+        "moved": [
             {"task": task, "from": old[task], "to": owner}
             for task, owner in sorted(owners.items())
             if task in old and old[task] != owner
-        ]
-        total = sum(unit.size for unit in group.tasks)
-        return {
-            "group": group.group,
-            "at_ms": group.clock_ms,
-            "event": "rebalance",
-            "joined": sorted(now - was),
-            "left": sorted(was - now),
-            "moved": moved,
-            "unowned": total - len(owners),
-            "muster_moves": None,
-        }
+        ],
+        "unowned": sum(unit.size for unit in group.tasks) - len(owners),
+        "muster_moves": None,
+    }

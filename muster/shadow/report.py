@@ -23,10 +23,7 @@ class Shadow(NamedTuple):
     Attributes:
         shadowed: the group as it was read.
         group: the group as muster would publish it.
-        now: its figures now.
         plan: the answer of muster's assignor, as of `muster assign`; None = no plan was possible.
-        after: its figures after that plan.
-        why_no_plan: why no plan was possible.
     """
 
     shadowed: ShadowedGroup
@@ -87,7 +84,7 @@ def _paragraphs(shadow: Shadow) -> Iterator[str]:
     if described.members:
         yield _members(shadow, word)
     if shadow.now.balance:
-        yield "\n".join(_gain(shadow, word))
+        yield _gain(shadow, word)
     yield "\n".join(_moves(shadow))
     if shadow.shadowed.unknown:
         yield "\n".join(["cannot be known:", *(f"- {line}" for line in shadow.shadowed.unknown)])
@@ -113,7 +110,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or float(value).is_integer() else f"{value:.1f}"
 
 
-def _gain(shadow: Shadow, word: str) -> list[str]:
+def _gain(shadow: Shadow, word: str) -> str:
     """A table: each figure now, and with muster."""
     rows: list[tuple[object, ...]] = []
     for name, value in shadow.now.balance.items():
@@ -123,7 +120,7 @@ def _gain(shadow: Shadow, word: str) -> list[str]:
     if shadow.now.cross_rack is not None:
         after_racks = None if shadow.after is None else shadow.after.cross_rack
         rows.append((f"{word} read from another rack", shadow.now.cross_rack, after_racks))
-    return [table(("FIGURE", "NOW", "MUSTER"), rows)]
+    return table(("FIGURE", "NOW", "MUSTER"), rows)
 
 
 def _moves(shadow: Shadow) -> list[str]:

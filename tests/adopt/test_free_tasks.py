@@ -16,9 +16,7 @@ from muster.protocol.tasks import EMPTY, TaskSet
 def member(
     name: str, *owned: str, generation: int = 5, topics: tuple[str, ...] = ("t",)
 ) -> KafkaMember:
-    return KafkaMember(
-        name, name, topics=topics, owned=TaskSet.of(owned), generation=generation, keeps=True
-    )
+    return KafkaMember(name, name, topics=topics, owned=TaskSet.of(owned), generation=generation)
 
 
 def test_what_another_owns_waits_a_round():

@@ -30,7 +30,6 @@ def test_a_cooperative_consumer():
         owned=TaskSet.of(["orders_0", "orders_4"]),
         generation=7,
         rack="r1",
-        keeps=True,
     )
 
 

@@ -13,7 +13,7 @@ from muster.adopt import governed_groups
 from muster.adopt.governed_groups import Governors, SeveralFailed
 from muster.adopt.governor_thread import Failed, Runner
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import AssignableUnits, Options
+from muster.adopt.model import AssignableUnits, GovernorPresence, Options
 from muster.cli.main import main
 from muster.errors import BadInput, Unreachable
 from muster.kafka.settings import ClientSettings
@@ -73,7 +73,7 @@ def lives(monkeypatch) -> dict[str, Life]:
         def start(self) -> None:
             """It runs."""
 
-        def set_presence(self, governed: bool | None) -> None:
+        def post(self, presence: GovernorPresence) -> None:
             """It hears whether another governor is there."""
 
         def stop(self) -> None:
@@ -166,7 +166,7 @@ def test_inputs_after_the_end_are_dropped():
     runner.start()
     assert runner.join(10)
     assert isinstance(runner.failure, Failed), "its connection is none"
-    runner.set_units(AssignableUnits(()))
+    runner.post(AssignableUnits(()))
     assert runner._inputs.empty()
 
 

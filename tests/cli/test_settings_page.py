@@ -21,7 +21,9 @@ def test_the_page_has_every_setting_of_a_group() -> None:
     for s in words.described():
         if s.scope == words.GROUP:
             used = f"{s.used_by}, where {s.condition}" if s.condition else s.used_by
-            rows.append((f"`{s.key}`", s.type, s.bounds, s.default, s.meaning, used, s.kafka))
+            rows.append(
+                (f"`{s.setting}`", s.type, s.accepted, s.default, s.meaning, used, s.kafka or "")
+            )
     columns = ("setting", "type", "accepted", "default", "meaning", "used by", "the same in Kafka")
     on_page, expected = made(
         "settings.md", "group: from protocol/settings.py", markdown(columns, rows)
@@ -33,7 +35,7 @@ def test_the_page_has_every_setting_of_a_group() -> None:
 def test_the_page_has_every_setting_of_the_job() -> None:
     """The page has each setting of the job with type, bounds, default and meaning."""
     rows = [
-        (f"`{s.key}`", s.type, s.bounds, s.default, s.meaning)
+        (f"`{s.setting}`", s.type, s.accepted, s.default, s.meaning)
         for s in words.described()
         if s.scope == words.JOB
     ]

@@ -14,6 +14,7 @@ import pytest
 from support.console import browser as browsers
 from support.console.browser import page
 from support.console.pages import delays, members, moves, shows, text
+from support.console.served import in_thread
 from support.kafka.brokers import Topics
 from support.streams.job import Job
 from support.suite.waiting import until
@@ -51,7 +52,7 @@ def console(browser: Browser, kafka: Topics, job: Job) -> Iterator[str]:
     store = Store([kafka.prefix])
     options = Options(kafka.clients, metrics=job.url)
     reader = Reader(kafka.clients, store)
-    with Console(store, reader, options, Access(), ListenAddress(port=0)).serve_in_thread() as url:
+    with in_thread(Console(store, reader, options, Access(), ListenAddress(port=0))) as url:
         until(lambda: store.caught_up, "everything has been read", story=lambda: store.fault)
         yield url
 

@@ -142,7 +142,7 @@ def test_rows_of_topics_are_read_as_records() -> None:
     """The reader's rows become groups and dead letters; what is no record is counted."""
     store = Store([PREFIX, "other"])
     seen: list[tuple[str, str]] = []
-    end = store.listen(seen.append)
+    store.listen(seen.append)
     group = encode(orders())
     letter = Rejected(
         origin=Origin("other.membership", 0, 5, 9), reason="UNDECODABLE", message="not ours"
@@ -157,7 +157,6 @@ def test_rows_of_topics_are_read_as_records() -> None:
     ]
     for row in rows:
         store.read(row)
-    end()
     assert [key for key, _ in store.histories()] == [(PREFIX, "orders")]
     assert [each.record.reason for each in store.letters("other")] == ["UNDECODABLE"]
     assert seen == [(PREFIX, "orders"), ("other", "")]

@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from support.console.served import in_thread
 from support.kafka.brokers import Topics
 from support.state.snapshots import orders
 from support.suite.waiting import until
@@ -91,7 +92,7 @@ def test_a_drain_from_the_page_names_who_asked(
         with urllib.request.urlopen(urllib.request.Request(address, body_sent, headers)) as answer:
             return json.load(answer)
 
-    with console.serve_in_thread() as url:
+    with in_thread(console) as url:
         assert write("drain", {"member": "W1", "on": True}) == {"said": "W1: drain ordered"}
         changed = write("config", {"config": {"num.standby.replicas": "2"}})
         assert changed == {"said": "orders: configured"}

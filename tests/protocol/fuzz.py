@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from muster.cli.assign import solve
-from muster.cli.decode import printed
+from muster.cli.decode import _items, _Reader
 from muster.documents.json_files import parsed
 from muster.documents.scenario import parse_scenario
 from muster.output import one_line
@@ -39,7 +39,7 @@ from muster.protocol.events import NOWHERE
 from muster.protocol.framing import KNOWN, PREFIX, write
 from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.split_records import Joiner
-from muster.protocol.topics import INPUTS, TopicKind
+from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind
 
 ROOT = Path(__file__).parent.parent.parent
 Target = Callable[[bytes], object]
@@ -65,7 +65,9 @@ def lines(data: bytes) -> None:
     """Print the input as `muster decode` does, as one value and as lines of text."""
     for each in (data, data.hex().encode(), b"g\t" + data.hex().encode()):
         with suppress(MusterError):
-            list(printed(io.BufferedReader(io.BytesIO(each)), "-"))
+            reader = _Reader(KNOWN, lambda group: {}, DEFAULT_PREFIX)
+            for item in _items(io.BufferedReader(io.BytesIO(each)), "-"):
+                reader.shown(item)
 
 
 def problems(data: bytes) -> None:

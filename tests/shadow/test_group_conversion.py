@@ -19,7 +19,7 @@ from muster.kafka.groups import (
 from muster.shadow.group_conversion import to_snapshot
 from muster.shadow.group_reader import ShadowedGroup, without_governor
 from muster.shadow.placement_figures import figures_of, present
-from muster.shadow.rebalance_moves import RebalanceTracker
+from muster.shadow.rebalance_moves import rebalance
 from muster.shadow.report import Shadow, as_json, as_text
 from muster.whatif import planned
 
@@ -162,12 +162,11 @@ def test_a_governed_group():
 
 
 def test_a_watched_rebalance():
-    """The first look is no event; then owners that changed, and who came and went."""
-    watched = RebalanceTracker()
-    assert watched.take(to_snapshot(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))) is None
-    again = to_snapshot(consumers(consumer("W1", 0, 1, 2, 3, 4, 5)))
-    assert watched.take(again) is None
-    event = watched.take(to_snapshot(consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4))))
+    """The same state is no event; then owners that changed, and who came and went."""
+    before, again = (to_snapshot(consumers(consumer("W1", *range(6)))) for _ in range(2))
+    assert rebalance(before, again) is None
+    after = to_snapshot(consumers(consumer("W1", 0, 1, 2), consumer("W2", 3, 4)))
+    event = rebalance(before, after)
     assert event is not None
     assert (event["joined"], event["left"], event["unowned"]) == (["W2"], [], 1)
     assert event["moved"] == [

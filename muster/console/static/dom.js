@@ -20,7 +20,7 @@ const muster = {};
 
   muster.by = (id) => document.getElementById(id);
 
-  /** Replace what an element holds; nothing is touched if it holds the same already. */
+  /** Replace what an element holds; empty children are left out. */
   muster.fill = (element, ...children) => {
     element.replaceChildren(...children.flat(Infinity).filter((child) => child));
     return element;

@@ -6,6 +6,8 @@ the machine's, shifted, so that the page counts seconds as an operator sees them
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -23,6 +25,24 @@ from muster.output import wall_ms
 from muster.protocol.records import GroupSnapshot
 from muster.simulation.scenario_player import BEGINNING_MS
 
+START_S = 15.0
+
+
+@contextmanager
+def in_thread(console: Console) -> Iterator[str]:
+    """Run a console in a thread while the ``with`` block runs; gives its URL."""
+    server = console._server
+    serving = threading.Thread(target=console.run, name="muster-console", daemon=True)
+    serving.start()  # in a thread other than the main one it leaves signals alone
+    until = time.monotonic() + START_S
+    while not server.started and serving.is_alive() and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield console.url
+    finally:
+        server.should_exit = True
+        serving.join(START_S)
+
 
 @contextmanager
 def served(
@@ -37,7 +57,7 @@ def served(
     console = Console(
         store, nullcontext(), made, access or Access(), listen_on or ListenAddress(port=0)
     )
-    with console.serve_in_thread() as url:
+    with in_thread(console) as url:
         yield url
 
 
