@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.ends_with_parent import Tethered
+from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.kafka.reader import offsets_of
-from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig
 from muster.protocol.ids import GroupId

@@ -21,9 +21,9 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from ownership import Counts, Ownership, place_of
 
 from muster.boottime import boottime_ms
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import produce
 from muster.kafka.reader import arrived, offsets_of
-from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
 from muster.protocol.events import Join

@@ -16,7 +16,7 @@ import time
 from bench_system import next_message, tail
 from confluent_kafka import Producer
 
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 from muster.protocol.codec import encode
 from muster.protocol.events import Join, Leave
 from muster.protocol.ids import GroupId, MemberId

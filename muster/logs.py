@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
+from muster.kafka.client_settings import HIDDEN, is_secret
 from muster.kafka.log_filter import drop_noise
-from muster.kafka.settings import HIDDEN, is_secret
 
 FORMATS = ("console", "json")
 

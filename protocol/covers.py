@@ -20,7 +20,7 @@ import numpy as np
 from muster.protocol.bits import beginning, inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
-from muster.protocol.keys import member_fault
+from muster.protocol.ids import member_fault
 
 EXTRA = "cover"
 HEARD_MAX = 20_000

@@ -17,7 +17,7 @@ from fastavro import (
 from numpy.typing import NDArray
 
 from muster.protocol.framing import FRAME_BYTES, INT_MAX, OWN, PREFIX, Row
-from muster.protocol.keys import member_fault
+from muster.protocol.ids import member_fault
 
 _PREFIX = PREFIX["Heartbeat"]
 _SCHEMA: Any = OWN["Heartbeat"]

@@ -1,4 +1,4 @@
-"""Ids of groups, members and tasks, and the roles.
+"""Ids of groups, members and tasks, what they may contain, and the roles.
 
 A task id looks as in Kafka: ``0_3`` is partition 3 of subtopology 0, ``c1`` is connector c1 itself,
 ``c1-0`` is its task 0. The partition of a plain topic is a task of a subtopology with the topic's
@@ -13,6 +13,15 @@ from typing import NamedTuple, NewType
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
+GROUP_ID_CHARS_MAX = 249
+"""The limit of a Kafka topic name: group ids appear in metrics, file names and similar places."""
+MEMBER_ID_CHARS_MAX = 128
+NAME_CHARS_MAX = 512
+"""Longest name of a rack, an instance and the like."""
+UNIT_CHARS_MAX = 8_192
+"""Longest name of a unit, which may be a whole expression."""
+SEPARATOR = "|"
+"""Between the fields of a record key, so no id contains it."""
 TASK_NUMBERS = 2**31 - 2
 """Task numbers are below this, so that with the connector itself they fit 31 bits."""
 CONNECTOR_ITSELF = -1
@@ -83,3 +92,33 @@ def parse_task(text: str) -> Task:
         if parted and unit and _is_number(number):
             return Task(unit, int(number), connector)
     return Task(text, CONNECTOR_ITSELF, connector=True)
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group id; None if it is valid."""
+    return _id_fault("group id", group, GROUP_ID_CHARS_MAX)
+
+
+def member_fault(member: str) -> str | None:
+    """What is wrong with a member id; None if it is valid."""
+    return _id_fault("member id", member, MEMBER_ID_CHARS_MAX)
+
+
+def name_fault(noun: str, text: str, chars_max: int = NAME_CHARS_MAX) -> str | None:
+    """What is wrong with a name in an event; None if it is valid. `noun` is such as "a rack".
+
+    Names are stored and shown in terminals and logs, where control characters do harm.
+    """
+    if len(text) > chars_max:
+        return f"{noun} of {len(text)} characters; at most {chars_max} are accepted"
+    if not text.isprintable():
+        return f"{noun} {text[:40]!r} with a character that does not print"
+    return None
+
+
+def _id_fault(noun: str, text: str, chars_max: int) -> str | None:
+    if not 1 <= len(text) <= chars_max:
+        return f"{noun} of {len(text)} characters; 1 to {chars_max} are accepted"
+    if SEPARATOR in text or not text.isprintable():
+        return f"{noun} {text[:40]!r} with '|' or a character that does not print"
+    return None

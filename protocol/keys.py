@@ -12,16 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from muster.protocol.errors import DecodeError, EncodeError
-from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.ids import SEPARATOR, GroupId, MemberId, group_fault, member_fault
 
-GROUP_ID_CHARS_MAX = 249
-"""The limit of a Kafka topic name: group ids appear in metrics, file names and similar places."""
-MEMBER_ID_CHARS_MAX = 128
-NAME_CHARS_MAX = 512
-"""Longest name of a rack, an instance and the like."""
-UNIT_CHARS_MAX = 8_192
-"""Longest name of a unit, which may be a whole expression."""
-SEPARATOR = "|"
 DICTIONARY_PART = "names"
 """Part name of a group's dictionary: ``group||names``."""
 FOUND_PART = "found"
@@ -40,36 +32,6 @@ class Key(NamedTuple):
     group: GroupId
     member: MemberId | None = None
     part: str = ""
-
-
-def group_fault(group: str) -> str | None:
-    """What is wrong with a group id; None if it is valid."""
-    return _id_fault("group id", group, GROUP_ID_CHARS_MAX)
-
-
-def member_fault(member: str) -> str | None:
-    """What is wrong with a member id; None if it is valid."""
-    return _id_fault("member id", member, MEMBER_ID_CHARS_MAX)
-
-
-def name_fault(noun: str, text: str, chars_max: int = NAME_CHARS_MAX) -> str | None:
-    """What is wrong with a name in an event; None if it is valid. `noun` is such as "a rack".
-
-    Names are stored and shown in terminals and logs, where control characters do harm.
-    """
-    if len(text) > chars_max:
-        return f"{noun} of {len(text)} characters; at most {chars_max} are accepted"
-    if not text.isprintable():
-        return f"{noun} {text[:40]!r} with a character that does not print"
-    return None
-
-
-def _id_fault(noun: str, text: str, chars_max: int) -> str | None:
-    if not 1 <= len(text) <= chars_max:
-        return f"{noun} of {len(text)} characters; 1 to {chars_max} are accepted"
-    if SEPARATOR in text or not text.isprintable():
-        return f"{noun} {text[:40]!r} with '|' or a character that does not print"
-    return None
 
 
 def key_of(group: str, member: str | None = None, part: str = "") -> bytes:

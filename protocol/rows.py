@@ -15,8 +15,14 @@ from muster.protocol.digest import Holding
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError
 from muster.protocol.events import Lag, Mark
 from muster.protocol.framing import Row
-from muster.protocol.ids import MemberId, Task
-from muster.protocol.keys import NAME_CHARS_MAX, UNIT_CHARS_MAX, member_fault, name_fault
+from muster.protocol.ids import (
+    NAME_CHARS_MAX,
+    UNIT_CHARS_MAX,
+    MemberId,
+    Task,
+    member_fault,
+    name_fault,
+)
 from muster.protocol.setting_values import Value
 from muster.protocol.settings import Settings, defaults_of, parse_settings
 from muster.protocol.tasks import (

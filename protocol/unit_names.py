@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
-from muster.protocol.keys import UNIT_CHARS_MAX, name_fault
+from muster.protocol.ids import UNIT_CHARS_MAX, name_fault
 from muster.protocol.taskset import UnitRef, check_units, units_text
 
 UNITS_MAX = 1 << 18

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError

@@ -26,8 +26,8 @@ from confluent_kafka import (
     Message,
 )
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.covers import in_parts
@@ -36,7 +36,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 from muster.streams import canary
 from muster.streams.background_thread import Complaints, Loop
 from muster.streams.broker_time import BrokerTime, steady_ms

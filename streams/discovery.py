@@ -24,9 +24,9 @@ from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
 from muster.kafka.lasting_admin import LastingAdmin
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
@@ -36,7 +36,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 from muster.streams.background_thread import Loop
 
 _log = structlog.get_logger("muster.streams")

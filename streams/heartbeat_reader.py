@@ -19,8 +19,8 @@ from confluent_kafka import (
 )
 
 from muster.kafka import access_check
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.events import Tick

@@ -37,11 +37,11 @@ from pyspark.sql import SparkSession
 from muster import logs
 from muster.kafka import access_check
 from muster.kafka.acls import Role
-from muster.kafka.options import add_prefixes
+from muster.kafka.command_options import add_prefixes
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
+from muster.signing.key_file import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     class_archive,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from muster.kafka.settings import HIDDEN, ClientSettings, client_settings, is_secret
+from muster.kafka.client_settings import HIDDEN, ClientSettings, client_settings, is_secret
 from muster.plugins import names_in
 from muster.protocol.errors import ConfigError
 from muster.protocol.rows import GROUP_TASKS_MAX

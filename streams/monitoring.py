@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import structlog
 
 from muster.protocol.errors import ConfigError
-from muster.signing.keyring import KeyFile
+from muster.signing.key_file import KeyFile
 from muster.streams import claim, signs_of_life, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock

@@ -39,7 +39,7 @@ from pyspark.sql.types import Row
 
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
-from muster.signing.keyring import KeyFile
+from muster.signing.key_file import KeyFile
 from muster.state.group import Group
 from muster.streams import state_calls
 from muster.streams.batch import byte_limits, canary_answer, group_batch, outbox, quarantine

@@ -32,17 +32,17 @@ from confluent_kafka import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.compacted import newest_values
 from muster.kafka.lasting_producer import produce
 from muster.kafka.reader import offsets_of, until_end
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
 

@@ -17,8 +17,8 @@ from importlib.metadata import version
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access_check
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec

@@ -39,7 +39,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from muster.protocol.framing import CONFLUENT_MARKER, FRAME_BYTES, KNOWN, Schemas
-from muster.protocol.keys import FOUND_PART, GROUP_ID_CHARS_MAX, SEPARATOR
+from muster.protocol.ids import GROUP_ID_CHARS_MAX, SEPARATOR
+from muster.protocol.keys import FOUND_PART
 from muster.protocol.signing import HEADER as SIGNATURE
 from muster.protocol.signing import SIGNATURE_BYTES_MAX
 from muster.protocol.topics import INPUTS, TopicKind, topic_name

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
-from muster.kafka.settings import HIDDEN_NAMES
+from muster.kafka.client_settings import HIDDEN_NAMES
 from muster.streams.class_archive import ClassArchive
 from muster.streams.job_settings import JobConfig
 from muster.streams.observability import spark_reports

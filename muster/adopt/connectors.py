@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from muster.adopt.model import AssignableUnits
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.tasks import Connector
 
 log = logging.getLogger("muster.adopt.kafka")

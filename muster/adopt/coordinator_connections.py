@@ -16,8 +16,8 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from muster.adopt.model import Done, Message
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.protocol_client import config
-from muster.kafka.settings import ClientSettings
 
 REQUEST_MS: Final = 5_000
 """How long a broker may take for an ordinary request."""

@@ -12,9 +12,9 @@ from muster.adopt import join_metadata
 from muster.adopt.join_metadata import Kind
 from muster.errors import BadInput, NotFound
 from muster.kafka import groups
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.groups import Description
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 from muster.protocol.events import GroupConfig
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import Connector

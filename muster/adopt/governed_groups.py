@@ -20,9 +20,9 @@ from muster.adopt.model import BEAT_MAX_MS, GovernorPresence, Options
 from muster.adopt.muster_topics import MusterTopics
 from muster.adopt.partitions import Partitions
 from muster.errors import BadInput
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.errors import MusterError
-from muster.signing.keyring import KeyFile
+from muster.signing.key_file import KeyFile
 from muster.state.causes import count_of
 
 log = logging.getLogger("muster.adopt")

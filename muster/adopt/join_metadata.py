@@ -19,8 +19,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata, subscription
-from muster.protocol.ids import Task
-from muster.protocol.keys import MEMBER_ID_CHARS_MAX, SEPARATOR
+from muster.protocol.ids import MEMBER_ID_CHARS_MAX, SEPARATOR, Task
 from muster.protocol.tasks import EMPTY, TaskSet
 
 log = logging.getLogger("muster.adopt")

@@ -26,9 +26,9 @@ from confluent_kafka import (
 )
 
 from muster.adopt.model import Configured, News
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.log_filter import drop_noise
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
@@ -37,7 +37,7 @@ from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment,
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")

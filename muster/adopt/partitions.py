@@ -25,8 +25,8 @@ from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import LastingAdmin
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.output import wall_ms
 from muster.protocol.errors import MusterError

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from muster.kafka import access_check, groups
 from muster.kafka.access_check import Refused
 from muster.kafka.acls import Acl, Resource, Role, governed_acls
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 
 _OPTIONS = {
     (Resource.GROUP, "READ"): "group",

@@ -27,9 +27,9 @@ from muster.cli.options import (
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput, NotFound
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.groups import SEAT_PREFIX, describe_with
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
 from muster.protocol.events import GroupConfig
@@ -38,7 +38,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import currents
-from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 
 CONNECT_TOPIC = "connect-configs"
@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _check(args)
     set_up(args.log_format)
-    keys = key_file(args.signing_keys)
+    keys = key_file_of(args.signing_keys)
     governed = wanted(args, clients, keys)
     _govern(Governors(clients, args.topic_prefix, keys, governed, config_topic=args.config_topic))
     return 0

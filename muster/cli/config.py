@@ -27,7 +27,7 @@ from muster.documents.group_config import FILE_KEYS, Change, as_json, check_fits
 from muster.documents.json_files import load, refuse_unknown
 from muster.documents.units import parse_task_list
 from muster.errors import BadInput, ChangedMeanwhile, InUse, NotFound
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import json_line, shown, some, table
 from muster.protocol.events import GroupConfig, GroupDeleted
@@ -38,7 +38,7 @@ from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current, known, replaced
 from muster.published.snapshots import history, newest
-from muster.signing.keyring import add_signing_keys, key_file
+from muster.signing.key_file import add_signing_keys, key_file_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         for warning in ignored_settings(group.assignor, group.settings, TaskTable(group.tasks)):
             print(f"muster config: {warning}", file=sys.stderr)
         topic = topic_name(TopicKind.CONFIG, prefix)
-        place = append(settings, topic, group, key_file(args.signing_keys))
+        place = append(settings, topic, group, key_file_of(args.signing_keys))
         lost = replaced(settings, prefix, before, group, place)
         if lost:
             raise ChangedMeanwhile(lost)
@@ -120,7 +120,9 @@ def run(args: argparse.Namespace) -> int:
         if members and not args.force:
             raise InUse(refusal(group.group, members))
         event = GroupDeleted(group=group.group)
-        append(settings, topic_name(TopicKind.CONFIG, prefix), event, key_file(args.signing_keys))
+        append(
+            settings, topic_name(TopicKind.CONFIG, prefix), event, key_file_of(args.signing_keys)
+        )
         stop = f"; {some(members)} stop their tasks and wait for a new configuration"
         print(f"{group.group}: deleted{stop if members else ''}")
         return 0

@@ -24,10 +24,10 @@ from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.doctor.probes import base_of
 from muster.errors import BadInput
-from muster.kafka.options import add_prefixes
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
+from muster.kafka.command_options import add_prefixes
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.keyring import add_signing_keys, key_file
+from muster.signing.key_file import add_signing_keys, key_file_of
 
 PORT = 8090
 
@@ -120,7 +120,7 @@ def console_of(args: argparse.Namespace) -> Console:
         clients=clients,
         metrics=args.metrics,
         version=version("muster-kafka"),
-        writes=Writes(allow, key_file(args.signing_keys)),
+        writes=Writes(allow, key_file_of(args.signing_keys)),
     )
     listen_on = ListenAddress(args.host, args.port, args.tls_cert, args.tls_key)
     store = Store(args.topic_prefix or [DEFAULT_PREFIX])

@@ -20,8 +20,8 @@ from muster.cli.options import add_kafka, add_repeatable, group_id, kafka_settin
 from muster.documents.json_files import STDIN, opened
 from muster.documents.record_json import Json, as_json
 from muster.errors import BadInput
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
-from muster.kafka.settings import ClientSettings
 from muster.output import json_line
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary

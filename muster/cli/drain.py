@@ -20,7 +20,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import Shown, snapshot_of
-from muster.signing.keyring import add_signing_keys, key_file
+from muster.signing.key_file import add_signing_keys, key_file_of
 
 LOOK_EVERY_S = 0.5
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {ids}")
     order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
-    place = append(settings, topic, order, key_file(args.signing_keys))
+    place = append(settings, topic, order, key_file_of(args.signing_keys))
     if args.cancel:
         print(f"{args.member}: drain cancelled", flush=True)
         return 0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.errors import NotFound
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.output import json_line, wall_ms
 from muster.protocol.records import GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
 from muster.errors import BadInput, ChangedMeanwhile, StillQuarantined, Unreachable
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
 from muster.protocol.client_tags import GOVERNED
@@ -40,7 +40,7 @@ from muster.published.snapshots import (
     waits_text,
 )
 from muster.published.tables import members_table, state_table, tasks_table
-from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
 
 SIGNS_MS = 60_000
 """How far back signs of life are read."""
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "release":
         if args.group is None:
             raise BadInput("groups release: give --group G, the quarantined group")
-        release(settings, prefix, args.group, key_file(args.signing_keys))
+        release(settings, prefix, args.group, key_file_of(args.signing_keys))
         return 0
     snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"

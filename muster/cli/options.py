@@ -8,9 +8,9 @@ from typing import Any
 
 from muster.documents.json_files import load
 from muster.errors import BadInput
-from muster.kafka.options import add_client
-from muster.kafka.settings import ClientSettings, client_settings
-from muster.protocol.keys import group_fault, member_fault
+from muster.kafka.client_settings import ClientSettings, client_settings
+from muster.kafka.command_options import add_client
+from muster.protocol.ids import group_fault, member_fault
 from muster.protocol.topics import DEFAULT_PREFIX
 
 

@@ -15,7 +15,7 @@ from muster.cli.options import add_changes, add_format, add_kafka, changes, grou
 from muster.documents.json_files import load
 from muster.documents.problem import as_text
 from muster.errors import BadInput
-from muster.kafka.options import connection_options
+from muster.kafka.command_options import connection_options
 from muster.output import one_line, wall_ms
 from muster.published.snapshots import snapshot_of
 from muster.whatif import planned

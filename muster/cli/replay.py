@@ -13,8 +13,8 @@ from itertools import groupby
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.errors import NotFound
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
-from muster.kafka.settings import ClientSettings
 from muster.output import json_line
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of
@@ -23,7 +23,7 @@ from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.published.generations import generation_json, generation_text
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
-from muster.signing.keyring import add_signing_keys, key_file
+from muster.signing.key_file import add_signing_keys, key_file_of
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
 """In the order of reading: when published records are read, the events they name are in Kafka."""
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         items = list(_from_kafka(kafka_settings(args), prefix, group))
     if args.save is not None:
         save(args.save, items)
-    keys = key_file(args.signing_keys)
+    keys = key_file_of(args.signing_keys)
     taken = recording(items, group, prefix, None if keys is None else keys.current())
     if not taken.published:
         where = args.file or topic_name(TopicKind.GROUPS, prefix)

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import javaproperties
 
 from muster.broker.ends_with_parent import Tethered
-from muster.kafka.settings import read_properties
+from muster.kafka.client_settings import read_properties
 from muster.streams import job
 
 CONSOLE_PORT = 8090

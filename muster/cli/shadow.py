@@ -18,9 +18,9 @@ from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
 from muster.documents.units import tasks_json
 from muster.errors import BadInput, NotFound
+from muster.kafka.client_settings import ClientSettings
+from muster.kafka.command_options import add_client
 from muster.kafka.groups import PATIENCE_S, Kind, listed
-from muster.kafka.options import add_client
-from muster.kafka.settings import ClientSettings
 from muster.output import json_line, one_line
 from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot

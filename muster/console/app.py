@@ -40,8 +40,8 @@ from muster.console.store import GroupKey, Store
 from muster.doctor.all_checks import all_findings
 from muster.doctor.finding import Finding
 from muster.errors import BadInput, NotFound
-from muster.kafka.options import connection_options
-from muster.kafka.settings import DEFAULT_BOOTSTRAP, ClientSettings
+from muster.kafka.client_settings import DEFAULT_BOOTSTRAP, ClientSettings
+from muster.kafka.command_options import connection_options
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 

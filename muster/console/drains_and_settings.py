@@ -17,7 +17,7 @@ import structlog
 from muster.console.store import SHADOWED, GroupKey
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput, ChangedMeanwhile, NotFound
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import shown
 from muster.protocol.events import Drain
@@ -25,7 +25,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import known, replaced
-from muster.signing.keyring import KeyFile
+from muster.signing.key_file import KeyFile
 
 ALLOWABLE = ("drain", "config")
 _log = structlog.get_logger("muster.console")

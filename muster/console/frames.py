@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from muster.console.history import History, Moment
 from muster.protocol.client_tags import GOVERNED
-from muster.protocol.ids import Role
-from muster.protocol.keys import MEMBER_ID_CHARS_MAX, UNIT_CHARS_MAX
+from muster.protocol.ids import MEMBER_ID_CHARS_MAX, UNIT_CHARS_MAX, Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tasks import Connector, IntArray, TaskTable
 from muster.published.copies import CopyState, copies_of

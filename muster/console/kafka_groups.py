@@ -15,10 +15,10 @@ import structlog
 from muster.console.store import SHADOWED, Store
 from muster.discovery.topics import topics
 from muster.errors import BadInput, NotFound
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import admin, failures_named
 from muster.kafka.groups import Description, Listed, describe_with, listed_with
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 from muster.output import some, wall_ms
 from muster.protocol.codec import encode
 from muster.protocol.errors import MusterError

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from muster.demo.story import News, Story
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
 from muster.kafka.reader import row_of
-from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
 from muster.streams.background_thread import Loop

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from muster.errors import Unreachable
 from muster.kafka.access_check import Refused
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import TIMEOUT_S, answered
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 
 SPAN_MS = 600_000
 Place = tuple[str, int]

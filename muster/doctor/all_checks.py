@@ -10,7 +10,7 @@ from muster.doctor.fact_reader import read_facts
 from muster.doctor.finding import Finding, Level
 from muster.errors import Unreachable
 from muster.kafka import access_check
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 
 
 def all_findings(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from muster.doctor.finding import Finding, Level
 from muster.kafka import certificates
 from muster.kafka.certificates import Certificate
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.output import utc
 from muster.protocol.errors import ConfigError
 from muster.protocol.signing import SigningKey

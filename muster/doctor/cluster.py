@@ -29,8 +29,8 @@ from muster.doctor.finding import Finding, Level
 from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.acls import Acl, Pattern, Role, acls_of
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
-from muster.kafka.settings import ClientSettings
 from muster.output import some
 from muster.protocol.topics import TOPICS, Topic
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from muster.doctor import job as doctor_job
-from muster.doctor.claim import is_news
+from muster.doctor.coordinators import is_news
 from muster.doctor.facts import CanaryAnswer, Claim, Facts, Heard
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
-from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Join, Origin, Tick

@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from muster.doctor.claim import START, claims, signs
+from muster.doctor.coordinators import START, claims, signs
 from muster.doctor.facts import GRACE_MS, Facts, Heard, who
 from muster.doctor.finding import Finding, Level
 from muster.output import some, span

@@ -11,7 +11,7 @@ from muster.documents.json_files import refuse_unknown
 from muster.errors import BadInput
 from muster.output import shown
 from muster.protocol.client_tags import tags_fault
-from muster.protocol.keys import member_fault
+from muster.protocol.ids import member_fault
 from muster.protocol.tasks import Connector, TaskTable
 
 KEYS = (

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, TopicMetadata
 
 from muster.kafka import certificates
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 from muster.errors import BadInput
 from muster.kafka import access_check
 from muster.kafka.acls import Acl, Resource, Role, acls_of
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
-from muster.kafka.settings import ClientSettings
 
 ANY_HOST = "*"
 _RESOURCE: Mapping[Resource, ResourceType] = {

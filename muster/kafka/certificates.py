@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 
 HANDSHAKE_S = 3.0
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from muster.errors import BadInput, Unreachable
 from muster.kafka import access_check
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1

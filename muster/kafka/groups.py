@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from muster.errors import NotFound
 from muster.kafka.access_check import Refused
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 
 Client: TypeAlias = Any
 """A `kafka.KafkaAdminClient`..."""

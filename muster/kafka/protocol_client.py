@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from muster.errors import BadInput, Unreachable
 from muster.kafka.access_check import Refused
-from muster.kafka.settings import HOST_CHECK, ClientSettings, RdKafkaValue
+from muster.kafka.client_settings import HOST_CHECK, ClientSettings, RdKafkaValue
 from muster.protocol.errors import ConfigError
 
 TIMEOUT_MS = 15_000

@@ -19,8 +19,8 @@ from confluent_kafka import (
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from muster.kafka import cluster
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET, RETRY_PAUSE_S, failures_named, partitions_of
-from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import parse_key, whole_key
 from muster.protocol.signing import HEADER

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
 from muster.kafka import access_check
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
-from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TOPICS, Topic, TopicKind
 
 DEFAULT_PARTITIONS = 4

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access_check, cluster
+from muster.kafka.client_settings import ClientSettings, RdKafkaValue
 from muster.kafka.cluster import QUIET, failures_named, partitions_of
 from muster.kafka.lasting_producer import produce
-from muster.kafka.settings import ClientSettings, RdKafkaValue
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Event
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 
 BY = "by"
 """Header of a record that names its author."""

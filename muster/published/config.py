@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin

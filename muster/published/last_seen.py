@@ -14,13 +14,14 @@ from typing import NamedTuple
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.reader import read
-from muster.kafka.settings import ClientSettings
 from muster.output import ago
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
-from muster.protocol.keys import SEPARATOR, SIGN_GROUP, key_of
+from muster.protocol.ids import SEPARATOR
+from muster.protocol.keys import SIGN_GROUP, key_of
 from muster.protocol.records import CoordinatorRole, CoordinatorSign, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.session_clock import step_of

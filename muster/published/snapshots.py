@@ -18,9 +18,9 @@ import numpy as np
 
 from muster.errors import NotFound
 from muster.kafka.access_check import NoTopics
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.compacted import joined
 from muster.kafka.reader import Row, read
-from muster.kafka.settings import ClientSettings
 from muster.output import ago
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError

@@ -15,8 +15,7 @@ from muster.discovery.load import Load, Measure, Place
 from muster.discovery.topics import Topic
 from muster.errors import BadInput
 from muster.kafka.groups import Kind, Member
-from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.keys import member_fault
+from muster.protocol.ids import GroupId, MemberId, member_fault
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.settings import CONNECT_ASSIGNORS, parse_settings
 from muster.protocol.tasks import Connector, RackLists, Subtopology, TaskTable, Unit

@@ -16,10 +16,10 @@ from muster.discovery.load import Load, Measure, Place
 from muster.discovery.topics import Topic, topics
 from muster.errors import BadInput, Unreachable
 from muster.kafka.access_check import Refused
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import admin, failures_named
 from muster.kafka.groups import Description, Kind, describe_stable_with
 from muster.kafka.protocol_client import connected
-from muster.kafka.settings import ClientSettings
 from muster.output import wall_ms
 
 REST_TIMEOUT_S = 10

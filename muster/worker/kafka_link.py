@@ -23,9 +23,9 @@ from confluent_kafka import (
 )
 
 from muster.kafka import access_check
+from muster.kafka.client_settings import ClientSettings, redacted
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.log_filter import drop_noise
-from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import LagReport, Leave
@@ -33,7 +33,7 @@ from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.keyring import KeyFile, signed
+from muster.signing.key_file import KeyFile, signed
 from muster.worker.groups_topic import Dictionaries, configured_groups, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.reader_progress import Progress, fresh_ms

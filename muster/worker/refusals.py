@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from muster.kafka import access_check
 from muster.kafka.acls import Role
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.errors import MusterError
 
 log = logging.getLogger("muster.worker.kafka")

@@ -14,15 +14,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from muster.kafka.settings import ClientSettings, client_settings
+from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol.client_tags import checked_tags
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
-from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
-from muster.protocol.keys import group_fault, member_fault
+from muster.protocol.ids import GroupId, MemberId, Role, Task, group_fault, member_fault, parse_task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.keyring import KeyFile, key_file
+from muster.signing.key_file import KeyFile, key_file_of
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
@@ -170,7 +169,7 @@ class Worker:
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )
-        keys = key_file(signing_keys)
+        keys = key_file_of(signing_keys)
         hooks = (self._inbox.put, self._fail, self._lease_runs)
         self._caller = Caller(self._callbacks, *hooks, self._machine)
         clients = client_settings(bootstrap_servers, kafka=config)

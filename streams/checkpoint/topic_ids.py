@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.logs import KAFKA
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import KafkaUnreachable, OtherTopics

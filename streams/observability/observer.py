@@ -24,8 +24,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import LastingAdmin, answered
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter

@@ -7,7 +7,7 @@ import pytest
 from muster.adopt import partitions
 from muster.adopt.partitions import Partitions
 from muster.discovery.load import Measure
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.tasks import Subtopology
 
 ORDERS, AUDIT = Subtopology("orders", 2), Subtopology("audit", 2)

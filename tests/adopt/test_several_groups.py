@@ -16,7 +16,7 @@ from muster.adopt.join_metadata import Kind
 from muster.adopt.model import AssignableUnits, GovernorPresence, Options
 from muster.cli.main import main
 from muster.errors import BadInput, Unreachable
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import Place
 from muster.protocol.errors import MusterError
 from muster.protocol.ids import GroupId

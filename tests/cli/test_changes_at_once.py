@@ -16,8 +16,8 @@ from muster.console import drains_and_settings
 from muster.console.drains_and_settings import Writes
 from muster.console.store import GroupKey
 from muster.errors import ChangedMeanwhile
+from muster.kafka.client_settings import client_settings
 from muster.kafka.reader import Row
-from muster.kafka.settings import client_settings
 from muster.kafka.writer import Place
 from muster.protocol.codec import encode
 from muster.protocol.events import Event, GroupConfig, GroupDeleted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from muster.kafka.settings import HIDDEN, ClientSettings, client_settings, redacted
+from muster.kafka.client_settings import HIDDEN, ClientSettings, client_settings, redacted
 from muster.protocol.errors import ConfigError
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -10,11 +10,11 @@ from support.state.snapshots import orders
 
 from muster.doctor import fact_reader
 from muster.doctor import job as doctor_job
-from muster.doctor.claim import is_news
+from muster.doctor.coordinators import is_news
 from muster.doctor.facts import Facts, Heard
 from muster.doctor.finding import Level
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row
-from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import encode
 from muster.protocol.events import Join
 from muster.protocol.ids import MemberId

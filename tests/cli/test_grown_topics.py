@@ -12,8 +12,8 @@ from support.kafka.mock_kafka import mock_kafka
 from support.state.snapshots import orders
 
 from muster.cli.main import main
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import read
-from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Heartbeat
 from muster.protocol.keys import partition_of

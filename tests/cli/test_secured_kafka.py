@@ -8,7 +8,7 @@ import pytest
 
 from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.cli.main import main
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 
 pytestmark = pytest.mark.broker
 

@@ -22,8 +22,8 @@ from muster.console.kafka_groups import GROUPS_MAX, PublishedShadows
 from muster.console.plans import plan_json, question
 from muster.console.store import SHADOWED, GroupKey, Store
 from muster.errors import BadInput
+from muster.kafka.client_settings import client_settings
 from muster.kafka.groups import ConnectWorker, Description, Kind, Listed, Member
-from muster.kafka.settings import client_settings
 from muster.shadow.group_reader import ShadowedGroup
 
 KEY = GroupKey(SHADOWED, "shop")

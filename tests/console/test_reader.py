@@ -12,7 +12,7 @@ from muster.console import reader
 from muster.console.reader import Reader
 from muster.console.store import Store
 from muster.errors import Unreachable
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 
 POLLS = 20
 KNOWN = {"muster.groups": (1, "id")}

@@ -12,8 +12,8 @@ from muster.discovery import load
 from muster.discovery.load import Measure
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
+from muster.kafka.client_settings import client_settings
 from muster.kafka.lasting_admin import LastingAdmin
-from muster.kafka.settings import client_settings
 from muster.protocol.ids import GroupId
 from muster.protocol.sources import Source
 from muster.streams.discovery import Discovery, _Group

@@ -19,8 +19,8 @@ from support.worker.fleet import QUICK, Fleet
 from support.worker.machines import Crowd
 
 from muster.cli.main import main
+from muster.kafka.client_settings import client_settings
 from muster.kafka.reader import read
-from muster.kafka.settings import client_settings
 from muster.protocol import codec
 from muster.protocol.events import Drain, GroupConfig, Heartbeat, Tick
 from muster.protocol.framing import PREFIX

@@ -8,8 +8,8 @@ from support.suite.waiting import until
 
 from muster.errors import NotFound
 from muster.kafka import groups
+from muster.kafka.client_settings import client_settings
 from muster.kafka.groups import Kind, Partition
-from muster.kafka.settings import client_settings
 
 STRATEGY = "partition.assignment.strategy"
 ORDERS = {Partition("orders", number) for number in range(6)}

@@ -11,7 +11,7 @@ from support.kafka.secured import EXPIRED, Authority
 from muster.doctor import certificates_and_keys
 from muster.doctor.finding import Level
 from muster.kafka import certificates
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.signing import rotation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -25,8 +25,8 @@ from muster.protocol.signing import (
     SigningKey,
     Verifier,
 )
-from muster.signing import keyring, rotation
-from muster.signing.keyring import KeyFile, key_file, signed
+from muster.signing import key_file, keyring, rotation
+from muster.signing.key_file import KeyFile, key_file_of, signed
 
 SECRET = base64.b64encode(b"sixteen bytes ok").decode()
 ROW: dict[str, Any] = {"id": "k", "secret": SECRET}
@@ -212,9 +212,9 @@ def test_a_file_with_its_former_time_and_size_is_read_again(
 
 def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without option and variable the record is not changed."""
-    monkeypatch.delenv(keyring.VARIABLE, raising=False)
+    monkeypatch.delenv(key_file.VARIABLE, raising=False)
     record = encode(DRAIN)
-    assert key_file(None) is None
+    assert key_file_of(None) is None
     assert signed(None, record, DRAIN, "muster.membership") is record
 
 
@@ -222,8 +222,8 @@ def test_a_record_is_signed_among_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable's keyring adds a valid signature header; key, value and headers stay."""
-    monkeypatch.setenv(keyring.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
-    keys = key_file(None)
+    monkeypatch.setenv(key_file.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
+    keys = key_file_of(None)
     assert keys is not None
     plain = encode(DRAIN)
     record = signed(keys, plain, DRAIN, "muster.membership")

@@ -21,8 +21,8 @@ from muster.cli.main import main
 from muster.kafka import access_check
 from muster.kafka.acl_grants import Grant, _binding
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import read
-from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
 from muster.protocol.codec import decode_record
 from muster.protocol.events import Lag, LagReport
@@ -30,7 +30,7 @@ from muster.protocol.ids import GroupId, MemberId, parse_task
 from muster.protocol.records import Rejected
 from muster.protocol.signing import Caller
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
-from muster.signing.keyring import key_file
+from muster.signing.key_file import key_file_of
 
 pytestmark = pytest.mark.broker
 
@@ -177,7 +177,7 @@ def _report_lag(kafka: SecuredKafka, rings: Rings) -> None:
     """Write a lag report, as an exporter does."""
     lag = Lag(parse_task("0_0"), 5)
     report = LagReport(group=GroupId("orders"), member=MemberId("W1"), lags=(lag,))
-    keys = key_file(rings.of("exporter")[1])
+    keys = key_file_of(rings.of("exporter")[1])
     append(kafka.clients("exporter"), topic_name(TopicKind.LAG, PREFIX), report, keys)
 
 

@@ -16,7 +16,7 @@ from support.repository.pages import made, markdown
 
 from muster.cli.main import COMMANDS
 from muster.kafka.acls import ROLES, Acl, Pattern, Resource, acls_of
-from muster.kafka.settings import ClientSettings, read_properties
+from muster.kafka.client_settings import ClientSettings, read_properties
 from muster.signing import keyring
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"

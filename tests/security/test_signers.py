@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from muster.kafka import lasting_producer
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
-from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.signing import HEADER, Caller, Verifier
-from muster.signing import keyring, rotation
-from muster.signing.keyring import KeyFile
+from muster.signing import key_file, rotation
+from muster.signing.key_file import KeyFile
 from muster.streams.clock import Clock
 from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.job_settings import job_config
@@ -108,11 +108,11 @@ def test_the_job_takes_the_keyring_of_option_or_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The option wins over the variable, and a relative path becomes absolute for executors."""
-    monkeypatch.setenv(keyring.VARIABLE, "/of/the/variable")
-    assert keyring.keyring_path(None) == "/of/the/variable"
-    assert keyring.keyring_path("/of/the/option") == "/of/the/option"
-    monkeypatch.setenv(keyring.VARIABLE, "")
-    assert keyring.keyring_path(None) is None
+    monkeypatch.setenv(key_file.VARIABLE, "/of/the/variable")
+    assert key_file.keyring_path(None) == "/of/the/variable"
+    assert key_file.keyring_path("/of/the/option") == "/of/the/option"
+    monkeypatch.setenv(key_file.VARIABLE, "")
+    assert key_file.keyring_path(None) is None
     keyring_path = job_config(checkpoint="/c", signing_keys="ring.json").signing_keys
     assert keyring_path == str(Path.cwd() / "ring.json")
     assert job_config(checkpoint="/c").signing_keys is None

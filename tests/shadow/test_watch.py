@@ -11,7 +11,7 @@ import pytest
 
 from muster.cli import shadow
 from muster.errors import NotFound
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 
 CLIENTS = client_settings("127.0.0.1:1")
 

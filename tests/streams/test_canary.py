@@ -7,7 +7,7 @@ from support.streams.consumed import Consumed
 from support.streams.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
 from support.streams.packed_rows import pack
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol import codec
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event, Join, Mark, Origin, Tick

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from support.streams.agreements import agreeing
 from support.streams.consumed import Consumed
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol import codec
 from muster.protocol.codec import Encoded
 from muster.protocol.events import Mark, Origin, Tick

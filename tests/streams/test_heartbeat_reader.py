@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from structlog.testing import capture_logs
 
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol import codec
 from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Heartbeat

@@ -16,7 +16,7 @@ from support.suite.waiting import until
 
 from muster.cli import clock as clock_command
 from muster.kafka import lasting_producer
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
 from muster.streams import background_thread, signs_of_life

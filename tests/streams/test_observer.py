@@ -12,7 +12,7 @@ from support.kafka.fake_admin import FakeCluster, fake_cluster
 from support.state.snapshots import orders
 from support.streams.consumed import Consumed
 
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId

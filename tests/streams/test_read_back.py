@@ -13,9 +13,9 @@ from support.kafka.mock_kafka import mock_kafka
 from support.state.snapshots import orders
 from support.streams.checkpoints import Files, MemoryCheckpoint
 
+from muster.kafka.client_settings import client_settings
 from muster.kafka.compacted import newest_values
 from muster.kafka.reader import Row
-from muster.kafka.settings import client_settings
 from muster.protocol.codec import encode
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from support.kafka.mock_kafka import mock_kafka
 from support.streams.checkpoints import Files, MemoryCheckpoint
 
-from muster.kafka.settings import ClientSettings, client_settings
+from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol.codec import encode
 from muster.protocol.records import CoordinatorClaim
 from muster.streams import takeover

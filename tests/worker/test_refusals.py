@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from muster.kafka import access_check
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 from muster.worker import refusals
 from muster.worker.refusals import Refusals
 

@@ -16,8 +16,8 @@ from support.streams.packed_rows import pack
 from support.suite.examples import examples
 from support.suite.waiting import until
 
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
-from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.covers import HEARD_MAX, Cover, Heard

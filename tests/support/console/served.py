@@ -20,7 +20,7 @@ from muster.console.request_guard import Access
 from muster.console.server import Console, ListenAddress
 from muster.console.store import Store
 from muster.documents.scenario import parse_scenario
-from muster.kafka.settings import client_settings
+from muster.kafka.client_settings import client_settings
 from muster.output import wall_ms
 from muster.protocol.records import GroupSnapshot
 from muster.simulation.scenario_player import BEGINNING_MS

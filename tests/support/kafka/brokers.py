@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from support.suite.waiting import until
 
 from muster.broker.embedded_kafka import EmbeddedKafka
-from muster.kafka.settings import ClientSettings, client_settings
+from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event
 from muster.protocol.ids import GroupId

@@ -27,7 +27,7 @@ from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.ends_with_parent import Tethered
 from muster.cli.main import main
 from muster.kafka.acls import Role
-from muster.kafka.settings import ClientSettings
+from muster.kafka.client_settings import ClientSettings
 
 ROOT = "root"
 """The super user, as a cluster's administrators have."""

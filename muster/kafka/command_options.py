@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from muster.kafka.settings import DEFAULT_BOOTSTRAP
+from muster.kafka.client_settings import DEFAULT_BOOTSTRAP
 from muster.protocol.topics import DEFAULT_PREFIX
 
 
