@@ -144,7 +144,7 @@ def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A changed file is read again; a broken or lost one keeps its keys and is logged once."""
-    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
 
@@ -174,7 +174,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(
 
     The same fault is logged once, another one again.
     """
-    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
     caplog.clear()
@@ -200,7 +200,7 @@ def test_a_file_with_its_former_time_and_size_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy that keeps times (`cp -p`, `rsync -t`) onto the file is noticed."""
-    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
     before = path.stat()
