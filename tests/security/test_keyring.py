@@ -184,7 +184,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(
             raise ConfigError("keyring", str(path), fault)
 
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-            patch.setattr(keyring, "read", denied)
+            patch.setattr(key_file, "read", denied)
             for _ in range(3):
                 assert [key.id for key in file.current().keys] == ["k"]
 
