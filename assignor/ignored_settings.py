@@ -100,7 +100,7 @@ def ignored_pins(assignor: str, view: GroupView) -> tuple[str, ...]:
     if assignor not in CONNECT_ASSIGNORS or assignor == "eager":
         return (f"--static of {workers} is ignored: {assignor} pins nothing (static does)",)
     try:
-        spoken = negotiated(view, view.settings.connect_protocol)
+        spoken = negotiated(view)
     except AssignorError:
         return ()
     if spoken == "static":

@@ -59,7 +59,6 @@ class _Round:
         self.pins = pins
         self.memory = Memory.of(view.memory, view.tasks)
         self.workers = takers(view) & pins.wildcard
-        self.limit_ms = view.settings.scheduled_rebalance_max_delay_ms
         free = ~pins.pinned
         self.balance = (
             Weighed(view, self.workers, free, self.memory.planned)
@@ -75,8 +74,7 @@ class _Round:
     def play(self) -> Placement:
         """All steps, in Kafka's order."""
         memory = self.memory
-        whole = self.view.whole_generation
-        if not memory.has_reached(whole=whole):  # S3-F09: perhaps no worker got the last plan
+        if not memory.has_reached(self.view):  # S3-F09: perhaps no worker got the last plan
             memory.previous = np.zeros_like(memory.previous)
         memory.reached = None
         if (memory.revocation & self.reported).any():  # a worker did not stop its jobs (S3-F08)
@@ -148,7 +146,8 @@ class _Round:
             return Pairs(none, none)
         if memory.revoked_before:
             memory.successive += 1
-            memory.delay_ms = backoff_ms(memory.successive, self.limit_ms)
+            most_ms = self.view.settings.scheduled_rebalance_max_delay_ms
+            memory.delay_ms = backoff_ms(memory.successive, most_ms)
             if memory.delay_ms != 0:
                 memory.scheduled_ms = self.view.now_ms + memory.delay_ms
                 return Pairs(none, none)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.connect.jobs import Ranks
+from muster.assignor.connect.jobs import Ranks, numbers
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
@@ -96,16 +96,13 @@ class Weighed:
     def _deal(self, owner: IntArray, jobs: IntArray) -> None:
         if not len(self.workers):
             return
-        unplanned: list[int] = []
-        for job in jobs.tolist():
-            if job in self._promised:
-                owner[job] = self._promised[job]
-            else:
-                unplanned.append(job)
+        every: set[int] = set(jobs.tolist())
+        for job in every & self._promised.keys():
+            owner[job] = self._promised[job]
         weight, capacity = self.view.tasks.weight, self.view.capacity[self.workers]
         load = self._load(owner)[self.workers]
-        count = np.bincount(owner + 1, minlength=len(self.view.members) + 1)[1:][self.workers]
-        for job in sorted(unplanned, key=lambda j: (-float(weight[j]), j)):
+        count = numbers(owner, len(self.view.members))[self.workers]
+        for job in sorted(every - self._promised.keys(), key=lambda j: (-float(weight[j]), j)):
             after = (load + weight[job]) / capacity
             least = np.flatnonzero(after <= after.min() + _LEAST_GAIN)
             index = int(least[np.argmin(count[least])])
@@ -202,10 +199,6 @@ class Weighed:
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
     """Job -> worker of the moves that the last round began, if both still exist."""
-    index_of = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
-    promised: dict[int, int] = {}
-    for printed, worker in planned.items():
-        job = view.tasks.index(printed)
-        if job is not None and worker in index_of:
-            promised[job] = index_of[worker]
-    return promised
+    index_of = {view.members[p]: p for p in np.flatnonzero(workers).tolist()}
+    jobs = ((view.tasks.index(printed), worker) for printed, worker in planned.items())
+    return {job: index_of[w] for job, w in jobs if job is not None and w in index_of}
