@@ -89,10 +89,7 @@ class Ranks:
 def first_of_each(jobs: IntArray, owner: IntArray, ranks: Ranks, cut: IntArray) -> IntArray:
     """The first ``cut[m]`` of each worker's jobs, in the order of its report; ascending.
 
-    Args:
-        jobs, owner: int32[K], and the worker of each.
-        ranks: order of each worker's jobs.
-        cut: int32[M].
+    `owner` is the worker of each of the K jobs.
     """
     touched = (owner != NO_MEMBER) & (cut > 0)[owner]
     jobs, owner = jobs[touched], owner[touched]

@@ -137,16 +137,17 @@ def default_standby_task_assignment(
     replicas = view.settings.num_standby_replicas
     if replicas == 0:
         return assignment
+    # Present standbys are those the members hold, not those the new assignment lists.
+    held = replace(view, standby=state.view.standby)
     place_standbys = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
     request = StandbyRequest(
+        view=held,
         tasks=np.flatnonzero(view.tasks.stateful & (view.active != NO_MEMBER)).astype(np.int32),
         target=view.active,
         copies=replicas,
         capacity=usable_capacity(view),
     )
-    # Present standbys are those the members hold, not those the new assignment lists.
-    held = replace(view, standby=state.view.standby)
-    pairs, *_ = place_standbys(held, Copies(held), request)
+    pairs, *_ = place_standbys(Copies(held), request)
     for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
         standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
         assignment[view.members[member]].assign_task(standby)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Longs, code, contains
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import dealt
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -27,18 +27,16 @@ from muster.protocol.tasks import IntArray
 
 
 def dealt_out(
-    view: GroupView,
     request: StandbyRequest,
     existing: ExistingCopies,
     tasks: IntArray,
     need: Counts,
     room: Counts,
 ) -> tuple[Pairs, int]:
-    """Use existing copies where they are worth most, and deal the rest round robin.
+    """Use existing copies where they are worth most, and deal the rest round robin, without tolls.
 
     Args:
-        view: the group.
-        request: what is asked for; tolls are ignored.
+        request: what is asked for.
         existing: copies to use.
         tasks: tasks that lack copies.
         need: int64[T], copies each needs.
@@ -52,21 +50,16 @@ def dealt_out(
     slots = np.roll(dealt(free, -free), -1)  # shifted by one against the deal of the actives
     task_of_slot = np.repeat(tasks, lacking)[: len(slots)]  # adjacent slots are different members
     slots = slots[: len(task_of_slot)]
-    pairs = _without_clashes(view, request, used_pairs, task_of_slot, slots, stride=7, racks=True)
+    pairs = _without_clashes(request, used_pairs, task_of_slot, slots, stride=7, racks=True)
     return pairs, int(need[tasks].sum()) - len(pairs)
 
 
 def by_classes(
-    view: GroupView, request: StandbyRequest, need: Counts, present: Pairs, room: Counts
+    request: StandbyRequest, need: Counts, present: Pairs, room: Counts
 ) -> PlacedStandbys:
-    """Choose the cheapest rack for every copy by one flow over classes.
+    """Choose the cheapest rack for every copy by one flow over classes; `present` ones may stay.
 
-    Args:
-        view: the group.
-        request: what is asked for, with a toll.
-        need: int64[T], copies each task needs.
-        present: copies that may stay.
-        room: int64[M], copies each member takes.
+    Each task needs `need` (int64[T]) copies, each member has `room` (int64[M]) for some.
     """
     toll = request.toll
     assert toll is not None
@@ -94,12 +87,11 @@ def by_classes(
     if not request.tolls_first:
         bound += request.leaving * int(np.count_nonzero((home != NO_MEMBER) & (owner != home)))
     order = np.lexsort((copy, toll.class_of[copy], toll.rack[owner]))
-    pairs = _without_clashes(view, request, no_pairs(), copy[order], owner[order], stride=1)
+    pairs = _without_clashes(request, no_pairs(), copy[order], owner[order], stride=1)
     return PlacedStandbys(pairs, int(need.sum()) - len(pairs), bound)
 
 
 def _without_clashes(
-    view: GroupView,
     request: StandbyRequest,
     pairs: Pairs,
     task: IntArray,
@@ -115,7 +107,7 @@ def _without_clashes(
     active is exchanged too if that causes no clash (S4-29).
     """
     count = len(task)
-    unit = view.tasks.unit_of
+    unit = request.view.tasks.unit_of
 
     def clashes(tasks: IntArray, slots: IntArray) -> BoolArray:
         bad = request.target[tasks] == slots

@@ -142,7 +142,7 @@ class Planner:
         self._standby_request = request
         plan.standby = placed.pairs
         if request.toll is not None:
-            plan.cost += request.cost(view, plan.standby)
+            plan.cost += request.cost(plan.standby)
             plan.bound += placed.bound
         if placed.warning:
             plan.warnings += (placed.warning,)
@@ -154,8 +154,8 @@ class Planner:
 
     def refine(self) -> None:
         """Improve a small plan where that costs nothing."""
-        if self._strategies.refinement is not None:
-            self._strategies.refinement.improve(self.plan, self._standby_request)
+        if self._strategies.refine is not None:
+            self._strategies.refine(self.plan, self._standby_request)
 
     def loads(self) -> Counts:
         """int64[M]: actives placed so far."""

@@ -174,6 +174,7 @@ def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyR
     table = None if view.unrestricted else view.kinds
     stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
     return StandbyRequest(
+        view=view,
         tasks=stateful,
         target=plan.active,
         copies=view.settings.num_standby_replicas,
@@ -205,7 +206,7 @@ class PlanCost(NamedTuple):
     def of(self, plan: Plan, home: IntArray) -> int:
         """Cost of a plan, with `home` (int32[T]) as owners; actives without an owner are free."""
         view, racks = self.view, self.racks
-        cost = 0 if self.request is None else self.request.cost(view, plan.standby)
+        cost = 0 if self.request is None else self.request.cost(plan.standby)
         if not plan.priced:
             return cost
         placed = plan.active != NO_MEMBER

@@ -184,7 +184,7 @@ class Exact:
         if pairs is None:
             return None
         missing = request.copies * len(request.tasks) - len(pairs)
-        return PlacedStandbys(pairs, missing, request.cost(self._view, pairs))
+        return PlacedStandbys(pairs, missing, request.cost(pairs))
 
     def _standby_pairs(self, request: StandbyRequest) -> Pairs | None:
         tasks, members = request.tasks, len(self._capacity)
