@@ -54,7 +54,7 @@ class HighAvailability:
             planner.refine()  # nothing runs yet: refine both kinds together
         plan = planner.plan
         target = Target(plan.active, plan.standby)
-        staged = stage(view, copies, target, planner.capacity > 0)
+        staged = stage(copies, target, planner.capacity > 0)
         meanwhile = with_fallback_owners(planner.meanwhile(staged.active), copies)
         staged = replace(staged, active=meanwhile)
         destination = target.active
@@ -67,7 +67,7 @@ class HighAvailability:
             destination=destination,
             standby=staged.standby,
             learner=staged.learner,
-            reasons=explained(original, Copies(original), target, staged),
+            reasons=explained(original, target, staged),
             unassigned=np.flatnonzero(staged.active == NO_MEMBER).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if unfinished else None,
             cost=plan.cost,

@@ -68,7 +68,7 @@ class Learner:
             destination=goal,
             standby=staged.standby,
             learner=learner,
-            reasons=explained(original, Copies(original), target, staged, by_number=True),
+            reasons=explained(original, target, staged, by_number=True),
             unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,

@@ -31,28 +31,23 @@ _Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
 
 
 def explained(
-    view: GroupView, copies: Copies, target: Target, staged: Staged, *, by_number: bool = False
+    view: GroupView, target: Target, staged: Staged, *, by_number: bool = False
 ) -> Reasons:
     """Reasons for every active, standby and learner that changes hands.
 
-    Args:
-        view: the group.
-        copies: its copies.
-        target: where tasks belong in the end.
-        staged: what this generation asks for.
-        by_number: whether a task counts as one whatever its weight.
+    With `by_number` a task counts as one whatever its weight.
     """
-    explainer = _Explainer(view, copies, target, staged)
-    if by_number:
-        explainer.weight = np.ones(len(view.tasks))
-    return Reasons(
-        lambda: [
+
+    def moves() -> list[Moves]:
+        explainer = _Explainer(view, target, staged, by_number=by_number)
+        return [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), explainer.active),
             Moves(Role.ACTIVE, *stopped(view.active, staged.active), explainer.stopped),
             gained(Role.STANDBY, view.standby, staged.standby, explainer.standby),
             gained(Role.LEARNER, view.learner, staged.learner, explainer.learner),
         ]
-    )
+
+    return Reasons(moves)
 
 
 def gained(role: Role, before: Pairs, after: Pairs, text: Text) -> Moves:
@@ -76,12 +71,12 @@ def _nth(task: IntArray) -> IntArray:
 
 
 class _Explainer:
-    def __init__(self, view: GroupView, copies: Copies, target: Target, staged: Staged) -> None:
+    def __init__(self, view: GroupView, target: Target, staged: Staged, *, by_number: bool) -> None:
         self._view = view
-        self._copies = copies
+        self._copies = Copies(view)
         self._target = target
         self._staged = staged
-        self.weight: Loads = view.tasks.weight
+        self._task_weight: Loads = np.ones(len(view.tasks)) if by_number else view.tasks.weight
         self._by_kind: dict[tuple[str, bool], tuple[Loads, Loads]] = {}
         # Many tasks move between two members for one reason: compute it once.
         self._balance_texts: dict[tuple[str, bool, _Better, int, int], str] = {}
@@ -229,9 +224,8 @@ class _Explainer:
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NO_MEMBER)
-        weights = self.weight[mine]
-        size = len(self._view.members)
-        return np.bincount(owner[mine], weights=weights, minlength=size).astype(np.float64)
+        load = np.bincount(owner[mine], self._task_weight[mine], len(self._view.members))
+        return load.astype(np.float64)
 
     @cached_property
     def _copies_held(self) -> dict[str, tuple[Loads, Loads]]:

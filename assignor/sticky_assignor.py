@@ -67,7 +67,7 @@ class Fallback:
             return filled
         actives = Actives(np.arange(len(home), dtype=np.int32), home)
         share = least_uneven_shares(len(home), planner.capacity, held(home, len(view.members)))
-        return settled_to(view, planner.copies, actives, share)
+        return settled_to(planner.copies, actives, share)
 
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
@@ -80,7 +80,7 @@ def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
         active=owner,
         destination=plan.active,
         standby=plan.standby,
-        reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
+        reasons=explained(view, Target(plan.active, plan.standby), staged),
         unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
         followup_ms=followup_ms,
         cost=plan.cost,

@@ -140,10 +140,8 @@ def _optimised_actives(
     """Cheapest owners of the given tasks with the same counts per member, and their cost."""
     if len(tasks) == 0:
         return active, 0
-    owner, cost = settled_by_cost(
-        view, Copies(view), Actives(tasks, active[tasks]), view.capacity, racks, prices,
-        counts=held(active[tasks], len(view.members)),
-    )  # fmt: skip
+    counts, actives = held(active[tasks], len(view.members)), Actives(tasks, active[tasks])
+    owner, cost = settled_by_cost(Copies(view), actives, view.capacity, racks, prices, counts)
     settled = active.copy()
     settled[tasks] = owner
     return settled, cost

@@ -119,9 +119,9 @@ class StandbyRequest:
         tolls = int(self.toll(pairs.task, pairs.member).sum())
         if self.tolls_first:
             return tolls
-        return tolls + self.leaving * int(
-            np.count_nonzero(~contains(self.view.standby, pairs.code))
-        )
+        new = ~contains(self.view.standby, pairs.code)
+        new = ~contains(self.view.standby, pairs.code)
+        return tolls + self.leaving * int(np.count_nonzero(new))
 
     def price(self, copies: int, task: IntArray, member: IntArray) -> Longs:
         """int64[K]: price of each choice when `copies` are placed; only good for comparison."""

@@ -23,7 +23,6 @@ from muster.assignor import (
     reason_texts,
     sticky_assignor,
 )
-from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
 from muster.assignor.reason_texts import explained
@@ -282,11 +281,9 @@ def facts(view: GroupView, name: str) -> Facts:
     """A placement and its target, as `explained` got them."""
     targets = []
 
-    def recorded(
-        view: GroupView, copies: Copies, target: Target, staged: Staged, **options: bool
-    ) -> Reasons:
+    def recorded(view: GroupView, target: Target, staged: Staged, **options: bool) -> Reasons:
         targets.append(target)
-        return explained(view, copies, target, staged, **options)
+        return explained(view, target, staged, **options)
 
     with ExitStack() as stack:
         for module in (high_availability_assignor, learner_assignor, sticky_assignor):
