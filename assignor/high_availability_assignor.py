@@ -43,7 +43,7 @@ class HighAvailability:
             return unplaced(view)
         original, view = view, without_overtaken(view)
         copies = Copies(view)
-        planner = Planner(view, copies, AVAILABILITY)
+        planner = Planner(copies, AVAILABILITY)
         stateful = view.tasks.stateful
         later = int(np.count_nonzero(~stateful))
         planner.actives(np.flatnonzero(stateful).astype(np.int32), later=later)

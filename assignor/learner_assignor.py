@@ -33,6 +33,8 @@ from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.rack_prices import AVAILABILITY
 from muster.protocol.tasks import IntArray
 
+_WEIGHTS = "task weights are ignored: learner balances the number of tasks (S2-28)"
+
 
 class Learner:
     """A stateful task stays with its owner until its next owner has a ready learner."""
@@ -46,7 +48,7 @@ class Learner:
         if view.settings.stream_rebalancing_mode == "upgrading":
             return Sticky().assign(view)
         original, view = view, without_overtaken(view)
-        planner = Planner(view, Copies(view), AVAILABILITY, bounded=False)
+        planner = Planner(Copies(view), AVAILABILITY, bounded=False)
         learning = _on_their_way(planner)
         active = _actives(planner, learning)
         goal = _goal(planner, active, learning)
@@ -72,15 +74,8 @@ class Learner:
             unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,
-            warnings=planner.plan.warnings + _ignored(planner),
+            warnings=planner.plan.warnings + (() if view.tasks.weigh_alike else (_WEIGHTS,)),
         )
-
-
-def _ignored(planner: Planner) -> tuple[str, ...]:
-    """Warnings about what the group configures and this assignor does not use."""
-    if planner.view.tasks.weigh_alike:
-        return ()
-    return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
 
 
 def _on_their_way(planner: Planner) -> IntArray:

@@ -35,7 +35,7 @@ class Sticky:
         """Place every active and standby of the view."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS, at_once=True)
+        planner = Planner(Copies(view), STICKINESS, at_once=True)
         planner.everything()
         planner.standbys()
         return at_once(planner)
@@ -50,7 +50,7 @@ class Fallback:
         """Place tasks without an owner, and the standbys."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS, at_once=True, bounded=False)
+        planner = Planner(Copies(view), STICKINESS, at_once=True, bounded=False)
         planner.plan.active = self._kept(planner)
         planner.standbys()
         return at_once(planner, followup_ms=view.settings.probing_rebalance_interval_ms)

@@ -15,8 +15,7 @@ import numpy as np
 
 from muster.assignor.copies import Copies
 from muster.assignor.errors import AssignorError
-from muster.assignor.kip924.application import ApplicationState, holdings
-from muster.assignor.kip924.validation import Claim, first_violation
+from muster.assignor.kip924.application import ApplicationState, holdings, violation_of
 from muster.assignor.kip924.values import (
     AssignedTask,
     AssignmentError,
@@ -90,19 +89,7 @@ def validate_task_assignment(
     state: ApplicationState, assignment: Iterable[KafkaStreamsAssignment]
 ) -> AssignmentError:
     """The first error of an assignment; `AssignmentError.NONE` if there is none."""
-
-    def stateful(printed: str) -> bool | None:
-        index = state.view.tasks.index(printed)
-        return None if index is None else bool(state.view.tasks.stateful[index])
-
-    claims = {
-        member_assignment.process_id: Claim(
-            tuple(map(str, member_assignment.of_type(TaskType.ACTIVE))),
-            tuple(map(str, member_assignment.of_type(TaskType.STANDBY))),
-        )
-        for member_assignment in assignment
-    }
-    violation = first_violation(claims, state.view.members, stateful)
+    violation = violation_of(state.view, assignment)
     return AssignmentError(violation.error) if violation else AssignmentError.NONE
 
 
@@ -112,17 +99,11 @@ def identity_assignment(state: ApplicationState) -> dict[str, KafkaStreamsAssign
         name: KafkaStreamsAssignment.of(
             name,
             [
-                *(
-                    AssignedTask(task, TaskType.ACTIVE)
-                    for task in state_of_member.previous_active_tasks
-                ),
-                *(
-                    AssignedTask(task, TaskType.STANDBY)
-                    for task in state_of_member.previous_standby_tasks
-                ),
+                *(AssignedTask(task, TaskType.ACTIVE) for task in member.previous_active_tasks),
+                *(AssignedTask(task, TaskType.STANDBY) for task in member.previous_standby_tasks),
             ],
         )
-        for name, state_of_member in state.kafka_streams_states().items()
+        for name, member in state.kafka_streams_states().items()
     }
 
 

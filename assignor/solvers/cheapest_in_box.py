@@ -142,7 +142,7 @@ def _within(
     network.pooled(member, pool, box.high - box.low, together)
     network.arcs(pool, sink, need * tasks - int(box.low.sum()), 0)
     lost = network.arcs(task, sink, need, upper_bound)
-    flow, _ = network.solve()
+    flow = network.solve()
     if flow[lost].any():
         return None
     chosen = flow[arcs] > 0

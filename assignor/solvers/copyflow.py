@@ -79,7 +79,7 @@ def chosen(choices: Choices) -> tuple[Pairs, int]:
         network.arcs(pools, sink, choices.pools, 0)
     network.arcs(members, sink, total, overflow_price)
     unplaced = network.arcs(tasks, sink, choices.need, overflow_price * OVERFULL)
-    flow, _ = network.solve()
+    flow = network.solve()
     taken = sum((flow[arcs] for arcs in use_arcs), np.zeros(len(choices.task), dtype=np.int64)) > 0
     return Pairs.of(choices.task[taken], choices.member[taken]), int(flow[unplaced].sum())
 

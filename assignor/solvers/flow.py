@@ -61,13 +61,9 @@ class Network:
     def pooled(
         self, tail: Longs, pool: int, capacity: Longs, together: tuple[BoolArray, int] | None
     ) -> None:
-        """Add free arcs (capacity int64[N]) from nodes into a pool.
+        """Add free arcs from `tail` nodes into a pool.
 
-        Args:
-            tail: int64[N] nodes.
-            pool: the node they lead to.
-            capacity: int64[N], of each arc.
-            together: nodes (bool[N]) and how much flow these may send in sum; None = any.
+        `together` are nodes (bool[N]) and how much flow these may send in sum; None = any.
         """
         if together is None:
             self.arcs(tail, pool, capacity, 0)
@@ -77,11 +73,8 @@ class Network:
         self.arcs(tail, np.where(of_these, gate, pool), capacity, 0)
         self.arcs(gate, pool, most, 0)
 
-    def solve(self) -> tuple[Longs, int]:
-        """Route all flow from where it enters to where it leaves at the least cost.
-
-        Returns:
-            The flow of every arc, and the total cost.
+    def solve(self) -> Longs:
+        """The flow of every arc when all that enters leaves, at the least cost.
 
         Raises:
             AssignorError: the network cannot carry the flow, or costs are too large to add up.
@@ -89,7 +82,7 @@ class Network:
         from ortools.graph.python import min_cost_flow
 
         if self._arcs == 0:
-            return np.empty(0, dtype=np.int64), 0
+            return np.empty(0, dtype=np.int64)
         solver = min_cost_flow.SimpleMinCostFlow()
         solver.add_arcs_with_capacity_and_unit_cost(
             *(np.concatenate(column) for column in zip(*self._parts, strict=True))
@@ -101,7 +94,8 @@ class Network:
             raise AssignorError(_TOO_DEAR)
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
-        return solver.flows(np.arange(self._arcs)).astype(np.int64), int(solver.optimal_cost())
+        flows: Longs = solver.flows(np.arange(self._arcs)).astype(np.int64)
+        return flows
 
 
 def _flat(part: ArrayLike) -> Longs:

@@ -42,18 +42,10 @@ class Inputs:
 
 
 def inputs_of(
-    view: GroupView, copies: Copies, default: Prices, *, at_once: bool, bounded: bool
+    copies: Copies, default: Prices, *, at_once: bool, bounded: bool
 ) -> tuple[Inputs, tuple[str, ...]]:
-    """The inputs of a view's plan, and warnings about settings that cannot be honoured.
-
-    Args:
-        view: the group.
-        copies: its copies.
-        default: the assignor's own prices of traffic and moves.
-        at_once: whether the plan is carried out without learners.
-        bounded: whether tasks move for `subtopology.imbalance.max`.
-    """
-    capacity = usable_capacity(view)
+    """The inputs of a `Planner`, and warnings about settings that cannot be honoured."""
+    view, capacity = copies.view, usable_capacity(copies.view)
     racks, racks_off = racks_of(view, default, standbys=view.settings.num_standby_replicas > 0)
     if racks is not None and not differ(view, racks, capacity > 0):
         racks = None  # every placement reads the same across racks
@@ -163,15 +155,8 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
 
 
 def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyRequest:
-    """The standbys of every stateful active that has been placed.
-
-    Args:
-        inputs: what the plan is made from.
-        plan: its actives.
-        taken: copies in other roles; a standby never goes to a member that has one.
-    """
+    """The standbys of every stateful active that has been placed; see `StandbyRequest.taken`."""
     view, racks = inputs.view, inputs.racks
-    table = None if view.unrestricted else view.kinds
     stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
     return StandbyRequest(
         view=view,
@@ -179,7 +164,7 @@ def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyR
         target=plan.active,
         copies=view.settings.num_standby_replicas,
         capacity=inputs.capacity,
-        may=None if table is None else table.allowed[table.kind_of],
+        may=None if view.unrestricted else view.kinds.allowed[view.kinds.kind_of],
         toll=None if racks is None else changelog_toll(view, racks),
         leaving=0 if racks is None else racks.stateful.overlap,
         loads=held(plan.active, len(inputs.capacity)),

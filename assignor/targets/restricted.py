@@ -335,6 +335,6 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))
     network.arcs(classes[which], sink, stays, price)
     network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
-    flow, _ = network.solve()
+    flow = network.solve()
     shared_out[g, c] = flow[staying] + flow[moving]
     return shared_out
