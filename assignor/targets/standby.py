@@ -170,7 +170,8 @@ def _flow(
     price[known] = existing.price[index[known]]
     if request.toll is not None:
         copies = int(need[tasks].sum())
-        heavy = copies * NEW_COPY // (8 if _one_rack_rule(request) else 2) + 1
+        one_rule = request.copies_in_distinct_racks in (0, request.copies)  # for all copies
+        heavy = copies * NEW_COPY // (8 if one_rule else 2) + 1
         price = price // 8 + heavy * request.price(copies, task_of, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
     if request.toll is not None:
@@ -212,11 +213,6 @@ def _in_other_racks(request: StandbyRequest, tasks: IntArray, asked: Choices) ->
         cheap_repeat_price=1,
         repeats=np.zeros_like(asked.need),
     )
-
-
-def _one_rack_rule(request: StandbyRequest) -> bool:
-    """Whether one rack rule holds for all copies of a task."""
-    return request.copies_in_distinct_racks in (0, request.copies)
 
 
 def choices(
