@@ -17,13 +17,7 @@ from muster.protocol.tasks import IntArray
 
 
 class Counted:
-    """Balance by counts, for the given workers and jobs.
-
-    Args:
-        view: the group.
-        workers: bool[M], workers that take part.
-        free: bool[T], jobs that take part.
-    """
+    """Balance by counts, for the given workers (bool[M]) and jobs (bool[T])."""
 
     def __init__(self, view: GroupView, workers: BoolArray, free: BoolArray) -> None:
         self.view = view
@@ -33,10 +27,7 @@ class Counted:
     def cut(self, owner: IntArray, ranks: Ranks, arriving: IntArray) -> IntArray:
         """Jobs to stop, so that a later round can spread them; ascending.
 
-        Args:
-            owner: int32[T], worker of each job in this round.
-            ranks: order of each worker's jobs.
-            arriving: jobs about to be placed; not used, because only running jobs count.
+        Only jobs that run in this round (`owner`, int32[T]) count, and no `arriving` ones.
         """
         if not numbers(owner, len(self.workers))[self.workers].any():
             return np.empty(0, dtype=np.int32)
@@ -78,12 +69,7 @@ class Counted:
 
 
 def _levels(count: NDArray[np.integer], items: int) -> IntArray:
-    """Indexes of the workers that get the items one by one, lowest level first.
-
-    Args:
-        count: int[W], ascending.
-        items: how many items there are, at least 1.
-    """
+    """Indexes of workers, of ascending counts, that get one or more items, lowest level first."""
     lowest, highest = int(count[0]), int(count[-1])
     levels = np.arange(lowest, min(highest, lowest + items) + 1)
     width = np.searchsorted(count, levels, side="right")

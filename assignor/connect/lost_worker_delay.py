@@ -35,11 +35,11 @@ class LostJobs(NamedTuple):
 def apply_delay(
     view: GroupView, memory: Memory, workers: BoolArray, owner: IntArray, lost: BoolArray
 ) -> LostJobs:
-    """Start, continue or end the delay.
+    """Start, continue or end the delay; the leader's memory of it is changed.
 
     Args:
         view: the group.
-        memory: the leader's; the delay and its candidates are changed in it.
+        memory: its leader's.
         workers: bool[M], workers that may get jobs.
         owner: int32[T], the worker of each job so far in this round.
         lost: bool[T], lost jobs that are not pinned.

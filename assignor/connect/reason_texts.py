@@ -44,13 +44,7 @@ class Why:
         self._stops(jobs, self.view.active[jobs], text)
 
     def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
-        """Add jobs stopped for balance.
-
-        Args:
-            jobs: the jobs.
-            source: int32[K], their workers.
-            planned: job -> worker that is to run it, where weights decide.
-        """
+        """Add jobs stopped for balance; `planned` workers are to run them where weights decide."""
         view, held = self.view, self.view.active != NO_MEMBER
         load = np.bincount(
             view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
@@ -74,10 +68,8 @@ class Why:
     def reasons(self, owner: IntArray, lost: BoolArray, pins: Pins) -> Reasons:
         """All reasons, those of the jobs that start in this round included.
 
-        Args:
-            owner: int32[T], worker of each job after the round.
-            lost: bool[T], jobs that lost their worker and no longer wait.
-            pins: the static assignments in force.
+        `owner` (int32[T]) is the worker of each job after the round; `lost` (bool[T]) jobs lost
+        theirs and no longer wait.
         """
 
         def text(job: int, _: int, destination: int) -> str:

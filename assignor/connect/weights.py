@@ -36,13 +36,9 @@ def weighs(view: GroupView) -> bool:
 
 
 class Weighed:
-    """Balance by weight, for the given workers and jobs.
+    """Balance by weight, for the given workers (bool[M]) and jobs (bool[T]).
 
-    Args:
-        view: the group.
-        workers: bool[M], workers that take part.
-        free: bool[T], jobs that take part.
-        planned: job -> worker of the moves begun in the last round.
+    `planned` workers are to get the jobs whose moves the last round began.
     """
 
     def __init__(
@@ -58,10 +54,8 @@ class Weighed:
     def cut(self, owner: IntArray, ranks: Ranks, arriving: IntArray) -> IntArray:
         """Jobs to stop because another worker should run them; ascending.
 
-        Args:
-            owner: int32[T], worker of each job in this round.
-            ranks: not used: the weight decides which job moves.
-            arriving: jobs about to be placed; they count as load.
+        Jobs that run in this round (`owner`, int32[T]) and `arriving` ones count as load. The
+        weight decides which job moves, and no rank.
         """
         if not len(self.workers):
             return np.empty(0, dtype=np.int32)

@@ -159,12 +159,7 @@ def dealt(room: Counts, level: Counts) -> IntArray:
 
     Neighbouring tasks (of one subtopology) therefore land on different members.
 
-    Args:
-        room: int64[M], free slots of each member.
-        level: int64[M], slots already filled.
-
-    Returns:
-        int32[sum(room)], a member for each task to be placed.
+    Members have `room` slots beside the `level` slots that are filled already, int64[M] each.
     """
     member = np.arange(len(room), dtype=np.int32)
     top, total = level + room, int(room.sum())

@@ -119,7 +119,7 @@ def _exactly(counts: Counts) -> Room:
 
 def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
     if not view.unrestricted:
-        shared = restricted(view, actives.task, actives.home, capacity, actives.before)
+        shared = restricted(view, actives, capacity)
         return Room(shared.share, 0, np.zeros_like(capacity))
     if actives.before is not None and uneven(capacity):
         bounds = fair_sum(len(actives.task), capacity, actives.before)

@@ -35,12 +35,7 @@ def dealt_out(
 ) -> tuple[Pairs, int]:
     """Use existing copies where they are worth most, and deal the rest round robin, without tolls.
 
-    Args:
-        request: what is asked for.
-        existing: copies to use.
-        tasks: tasks that lack copies.
-        need: int64[T], copies each needs.
-        room: int64[M], copies each member takes.
+    The arguments are those of `alike_tasks.used`.
 
     Returns:
         The pairs, and how many copies could not be placed.

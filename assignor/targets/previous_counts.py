@@ -45,11 +45,7 @@ OWN_PRICES = {"sticky": STICKINESS, "fallback": STICKINESS}
 
 
 class FromPrevious:
-    """Optimises racks and changes nothing else.
-
-    Args:
-        assignor: the assignor whose prices apply where the settings name none.
-    """
+    """Optimises racks, at the assignor's own prices where settings name none, and nothing else."""
 
     def __init__(self, assignor: str = "high-availability") -> None:
         self.name = assignor
@@ -158,13 +154,7 @@ class Optimised(NamedTuple):
 def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optimised:
     """Cheapest members for the view's standbys; counts per member and per task are kept.
 
-    Args:
-        view: the group; its standbys are optimised.
-        racks: what is read where, from `racks_of` with standbys.
-        active: int32[T], owners; no standby goes to the owner of its task.
-
-    Returns:
-        The pairs, their cost, and a proven bound on it.
+    No standby goes to the owner of its task, `active` (int32[T]).
     """
     request = StandbyRequest(
         view=view,

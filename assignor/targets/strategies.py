@@ -23,7 +23,7 @@ from muster.assignor.targets.plan_data import (
     copies_in_distinct_racks,
 )
 from muster.assignor.targets.refinement import refine
-from muster.assignor.targets.restricted import ByTopics
+from muster.assignor.targets.restricted import by_topics
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
@@ -67,7 +67,7 @@ def chosen(inputs: Inputs) -> Strategies:
     if plain and inputs.bound is None:
         actives = (by_copies.actives,)
     elif inputs.racks is None and inputs.bound is None:
-        actives = (ByTopics(inputs).actives, by_cost.actives)
+        actives = (partial(by_topics, inputs), by_cost.actives)
     place_standbys: tuple[PlacesStandbys, ...] = (partial(standbys, inputs.copies),)
     weight = exact = refined = None
     if not view.tasks.weigh_alike:
