@@ -57,7 +57,7 @@ class Staged:
     active: IntArray
     standby: Pairs
     learner: Pairs
-    unfinished: bool
+    unfinished: bool = False
 
 
 def stage(copies: Copies, target: Target, movable: BoolArray) -> Staged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
@@ -18,8 +17,6 @@ from support.assignor.random_groups import allowed, caught_up, crossings, placed
 from support.suite.examples import examples
 
 from muster.assignor import (
-    high_availability_assignor,
-    learner_assignor,
     reason_texts,
     sticky_assignor,
 )
@@ -285,9 +282,7 @@ def facts(view: GroupView, name: str) -> Facts:
         targets.append(target)
         return explained(view, target, staged, **options)
 
-    with ExitStack() as stack:
-        for module in (high_availability_assignor, learner_assignor, sticky_assignor):
-            stack.enter_context(mock.patch.object(module, "explained", recorded))
+    with mock.patch.object(sticky_assignor, "explained", recorded):
         placement = placed(view, name)
     return Facts(view, placement, targets[-1], by_number=name == "learner")
 
