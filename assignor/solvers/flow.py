@@ -19,6 +19,13 @@ _TOO_DEAR = (
 )
 
 
+class CostsTooLarge(AssignorError):
+    """The sum of costs may not fit 64 bits.
+
+    Operator action: lower the prices that the message names.
+    """
+
+
 class Network:
     """A flow network under construction. `nodes` hands out node numbers."""
 
@@ -47,12 +54,12 @@ class Network:
         """Add arcs (arguments broadcast); returns the slice of their flows in the answer.
 
         Raises:
-            AssignorError: a cost or capacity does not fit 64 bits.
+            CostsTooLarge: a cost or capacity does not fit 64 bits.
         """
         try:
             flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
         except OverflowError:
-            raise AssignorError(_TOO_DEAR) from None
+            raise CostsTooLarge(_TOO_DEAR) from None
         self._parts.append(flat)
         first = self._arcs
         self._arcs += len(flat[0])
@@ -77,7 +84,8 @@ class Network:
         """The flow of every arc when all that enters leaves, at the least cost.
 
         Raises:
-            AssignorError: the network cannot carry the flow, or costs are too large to add up.
+            CostsTooLarge: costs are too large to add up.
+            AssignorError: the network cannot carry the flow.
         """
         from ortools.graph.python import min_cost_flow
 
@@ -91,7 +99,7 @@ class Network:
             solver.set_nodes_supplies(nodes, amounts)
         status = solver.solve()
         if status == solver.BAD_COST_RANGE:
-            raise AssignorError(_TOO_DEAR)
+            raise CostsTooLarge(_TOO_DEAR)
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
         flows: Longs = solver.flows(np.arange(self._arcs)).astype(np.int64)

@@ -18,6 +18,7 @@ from muster.assignor.copies import Copies, Longs, code, contains
 from muster.assignor.model import BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
+from muster.assignor.solvers.flow import CostsTooLarge
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
 from muster.assignor.targets.many_copies import by_classes, dealt_out
 from muster.assignor.targets.standby_request import (
@@ -35,9 +36,9 @@ FEW_ARCS = 5_000
 """Up to this number of arcs, one flow over all of them is fast enough."""
 _FINEST = 1 << 26
 """Largest price up to which racks break ties: the solver multiplies prices."""
-_TOO_MANY = (
-    "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
-    f" {MAX_ARCS:,} choices of member for standbys; traffic alone is minimised"
+_NOT_HONOURED = (
+    "rack.aware.standby.strategy=reliability_then_traffic is not honoured: {} choices of member for"
+    " standbys; traffic alone is minimised"
 )
 
 _PRICE_SAME_RACK = NEW_COPY // 8 + 1
@@ -84,20 +85,32 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
     room = share - np.bincount(staying.member, minlength=len(share))
     arcs = len(open_tasks) * np.count_nonzero(room > 0)
     if arcs > MAX_ARCS and request.toll is not None:
-        warning = _TOO_MANY if request.copies_in_distinct_racks else ""
-        return by_classes(request, need, present, room)._replace(warning=warning)
+        return _by_traffic(request, need, present, room, f"more than {MAX_ARCS:,}")
     existing = _candidates(copies, request, open_tasks)
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
         new_pairs, missing = dealt_out(request, existing, open_tasks, need, room)
         if missing == 0 or arcs > MAX_ARCS:
             return PlacedStandbys(joined(staying, new_pairs), short + missing)
-    new_pairs, missing = _flow(request, existing, open_tasks, need, room)
+    try:
+        new_pairs, missing = _flow(request, existing, open_tasks, need, room)
+    except CostsTooLarge:
+        if request.toll is None:
+            raise
+        return _by_traffic(request, need, present, room, "too many")
     if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:
         staying = no_pairs()  # an uneven placement is better than a missing copy
         existing = _candidates(copies, request, tasks)
         new_pairs, missing = _flow(request, existing, tasks, need, share, overfull=True)
     pairs = joined(staying, new_pairs)
     return PlacedStandbys(pairs, short + missing, request.cost(pairs))
+
+
+def _by_traffic(
+    request: StandbyRequest, need: Counts, present: Pairs, room: Counts, many: str
+) -> PlacedStandbys:
+    """Standbys by traffic alone, because there are so `many` choices."""
+    warning = _NOT_HONOURED.format(many) if request.copies_in_distinct_racks else ""
+    return by_classes(request, need, present, room)._replace(warning=warning)
 
 
 def _takes(request: StandbyRequest, tasks: IntArray) -> Counts:
