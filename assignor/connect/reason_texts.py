@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.assignor.connect.pinned_jobs import Pins
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text
+from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text, changed
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -46,9 +46,7 @@ class Why:
     def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
         """Add jobs stopped for balance; `planned` workers are to run them where weights decide."""
         view, held = self.view, self.view.active != NO_MEMBER
-        load = np.bincount(
-            view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
-        )
+        load = np.bincount(view.active[held], view.tasks.weight[held], len(view.members))
         level = load / view.capacity
 
         def text(job: int, worker: int, _: int) -> str:
@@ -83,10 +81,7 @@ class Why:
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:
-            new = np.flatnonzero((owner != NO_MEMBER) & (self.view.active != owner)).astype(
-                np.int32
-            )
-            gained = Moves(Role.ACTIVE, new, self.view.active[new], owner[new], text)
+            gained = Moves(Role.ACTIVE, *changed(self.view.active, owner), text)
             return [*self._batches, gained]
 
         return Reasons(moves)

@@ -15,6 +15,7 @@ round, and the next round gives it to the planned worker, so no job moves twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from muster.assignor.connect.jobs import Ranks, numbers
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
+Floats: TypeAlias = NDArray[np.float64]
 _LEAST_GAIN = 1e-9
 """Loads closer than this are equal: sums of floats depend on their order."""
 _MOVE_PAYS, _EXCHANGE_PAYS = 0.5, 0.05
@@ -81,11 +83,9 @@ class Weighed:
         for job in jobs.tolist():
             owner[job] = self._dealt[job]
 
-    def _load(self, owner: IntArray) -> NDArray[np.float64]:
-        held = owner != NO_MEMBER
-        weight: NDArray[np.float64] = self.view.tasks.weight
-        load = np.bincount(owner[held], weights=weight[held], minlength=len(self.view.members))
-        return load.astype(np.float64)
+    def _load(self, owner: IntArray) -> Floats:
+        held, weight = owner != NO_MEMBER, self.view.tasks.weight
+        return np.bincount(owner[held], weight[held], len(self.view.members)).astype(np.float64)
 
     def _deal(self, owner: IntArray, jobs: IntArray) -> None:
         if not len(self.workers):
@@ -109,7 +109,7 @@ class Weighed:
 
         Only `movable` (bool[T]) jobs move; `stops` says that they run and must be stopped to move.
         """
-        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
+        weight, capacity = self.view.tasks.weight, self.view.capacity
         load = self._load(goal)
         stuck = np.zeros(len(load), dtype=np.bool_)
         while True:
@@ -131,15 +131,10 @@ class Weighed:
             stuck[:] = False
 
     def _best_move(
-        self,
-        goal: IntArray,
-        movable: BoolArray,
-        source: int,
-        load: NDArray[np.float64],
-        pays: float,
+        self, goal: IntArray, movable: BoolArray, source: int, load: Floats, pays: float
     ) -> list[tuple[int, int]]:
         """The heaviest job of a worker whose move leaves the fuller of both workers lower."""
-        capacity = self.view.capacity.astype(np.float64)
+        capacity = self.view.capacity
         others = self.workers[self.workers != source]
         if not len(others):
             return []
@@ -153,15 +148,10 @@ class Weighed:
         return []
 
     def _best_exchange(
-        self,
-        goal: IntArray,
-        movable: BoolArray,
-        source: int,
-        load: NDArray[np.float64],
-        pays: float,
+        self, goal: IntArray, movable: BoolArray, source: int, load: Floats, pays: float
     ) -> list[tuple[int, int]]:
         """The exchange of a job for a lighter one of another worker that lowers the fuller most."""
-        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
+        weight, capacity = self.view.tasks.weight, self.view.capacity
         takes_part = np.zeros(len(load), dtype=np.bool_)
         takes_part[self.workers] = True
         other_jobs = np.flatnonzero(movable & (goal != source) & np.append(takes_part, False)[goal])

@@ -148,7 +148,7 @@ def optimize_rack_aware_active_tasks(
     """
     state = params.state
     _owned_once(assignment, params.state.all_tasks if params.tasks is None else params.tasks)
-    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    view = _priced(params, assignment)
     chosen = np.array([params.tasks is None or task in params.tasks for task in state.tasks])
     placement = optimized(
         view,
@@ -176,7 +176,7 @@ def optimize_rack_aware_standby_tasks(
     Changes `assignment` and returns it.
     """
     state = params.state
-    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    view = _priced(params, assignment)
     no_actives = np.zeros(len(view.tasks), dtype=np.bool_)
     placement = optimized(view, AVAILABILITY, actives=no_actives, standbys=True)
     for pairs, change in (
@@ -202,8 +202,9 @@ def _owned_once(assignment: Assignments, tasks: Iterable[Task]) -> None:
             raise AssignorError(f"task {task} is active on no member; expected one")
 
 
-def _priced(view: GroupView, params: RackAwareOptimizationParams, own: Prices) -> GroupView:
-    prices = params.prices(own)
+def _priced(params: RackAwareOptimizationParams, assignment: Assignments) -> GroupView:
+    """The group as the assignment has it, at the prices of the parameters."""
+    view, prices = holdings(params.state.view, assignment), params.prices(AVAILABILITY)
     settings = replace(
         view.settings,
         rack_aware_assignment_traffic_cost=prices.traffic,

@@ -113,15 +113,17 @@ def _without_clashes(
         clashing: BoolArray = bad
         return clashing
 
+    def exchange(one: Longs, other: Longs) -> None:
+        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
+        one, other = one[fits], other[fits]
+        slot[one], slot[other] = slot[other], slot[one]
+
     slot = slot.copy()
     for step in range(1, min(count, 64)):
         clashing = np.flatnonzero(clashes(task, slot) | _repeated(code(task, slot)))
         if len(clashing) == 0:
             break
-        one, other = _disjoint(clashing, (clashing + step * stride) % count)
-        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
-        one, other = one[fits], other[fits]
-        slot[one], slot[other] = slot[other], slot[one]
+        exchange(*_disjoint(clashing, (clashing + step * stride) % count))
     for step in range(1, min(count, 64) if racks and request.rack is not None else 1):
         same_rack = request.beside_active(task, slot)
         one = np.flatnonzero(same_rack)
@@ -131,10 +133,7 @@ def _without_clashes(
         before = 1 + same_rack[other].astype(np.int8)
         after = request.beside_active(task[one], slot[other]).astype(np.int8)
         after += request.beside_active(task[other], slot[one])
-        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
-        fits &= after < before
-        one, other = one[fits], other[fits]
-        slot[one], slot[other] = slot[other], slot[one]
+        exchange(one[after < before], other[after < before])
     clean = ~(clashes(task, slot) | _repeated(code(task, slot)))
     return joined(pairs, Pairs.of(task[clean], slot[clean]))
 
