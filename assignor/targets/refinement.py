@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from muster.assignor.copies import Longs
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
@@ -29,6 +28,7 @@ from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
+from muster.protocol.tasks import IntArray
 
 _FORBIDDEN = 1 << 40
 
@@ -209,8 +209,9 @@ class _State:
             fits = _free(both) & open_[second]
             fits[:, member[first]] = False  # that would be an exchange
             row, to = np.nonzero(fits)
-            there = task[first], member[first], middle
-            yield _steps(*there, task[second[row]], middle, to), _padded(both[row, to])
+            one = np.full_like(row, first)
+            through = task[one], member[one], np.full_like(row, middle)
+            yield _steps(*through, task[second[row]], through[2], to), _padded(both[row, to])
 
     # ------------------------------------------------------------ making and judging
 
@@ -329,9 +330,10 @@ def _free(gain: Longs) -> BoolArray:
     return free
 
 
-def _steps(*columns: ArrayLike) -> Longs:
+def _steps(*columns: Longs | IntArray) -> Longs:
     """int64[K, N, 3]: K changes, from the columns (task, from, to) of each of their N steps."""
-    return np.stack(np.broadcast_arrays(*columns), axis=1).reshape(-1, len(columns) // 3, 3)
+    steps: Longs = np.stack(columns, axis=1)
+    return steps.reshape(-1, len(columns) // 3, 3)
 
 
 def _padded(gain: Longs) -> Longs:
