@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.errors import InvalidPlacement
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Placement
 from muster.protocol.tasks import IntArray
 
 UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
@@ -46,47 +46,57 @@ def valid(view: GroupView, placement: Placement) -> None:
     _no_active_is_lost(view, placement)
 
 
-def _fail(view: GroupView, error: str, task: int | None = None, member: int | None = None) -> None:
-    tasks, members = view.tasks, view.members
-    raise InvalidPlacement(
-        error,
-        None if task is None else _named(task, len(tasks), lambda i: str(tasks.task(i))),
-        None if member is None else _named(member, len(members), lambda i: members[i]),
-    )
+def _first(
+    view: GroupView, error: str, bad: BoolArray, task: IntArray, member: IntArray | None = None
+) -> None:
+    """Raise `error` for the first bad entry, with its task and member; numbers if there are none.
 
-
-def _named(index: int, size: int, name: object) -> str:
-    return name(index) if 0 <= index < size and callable(name) else f"#{index}"
+    Raises:
+        InvalidPlacement: an entry is bad.
+    """
+    if not bad.any():
+        return
+    place = int(np.argmax(bad))
+    index = int(task[place])
+    known = 0 <= index < len(view.tasks)
+    name = str(view.tasks.task(index)) if known else f"#{index}"
+    if member is None:
+        raise InvalidPlacement(error, name)
+    index = int(member[place])
+    known = 0 <= index < len(view.members)
+    raise InvalidPlacement(error, name, view.members[index] if known else f"#{index}")
 
 
 def _well_formed(view: GroupView, placement: Placement) -> None:
     tasks, members = len(view.tasks), len(view.members)
     for vector in (placement.active, placement.destination):
         if vector.shape != (tasks,) or not np.issubdtype(vector.dtype, np.integer):
-            _fail(view, ILL_FORMED)
-        _first(view, UNKNOWN_PROCESS_ID, (vector < NO_MEMBER) | (vector >= members), vector)
+            raise InvalidPlacement(ILL_FORMED)
+        stranger = (vector < NO_MEMBER) | (vector >= members)
+        _first(view, UNKNOWN_PROCESS_ID, stranger, np.arange(tasks, dtype=np.int32), vector)
     for pairs in (placement.standby, placement.learner, placement.revoked):
-        if pairs.task.shape != pairs.member.shape or pairs.task.ndim != 1:
-            _fail(view, ILL_FORMED)
+        task, member = pairs.task, pairs.member
+        if task.shape != member.shape or task.ndim != 1:
+            raise InvalidPlacement(ILL_FORMED)
         if len(pairs) == 0:
             continue
-        _first_pair(view, UNKNOWN_TASK_ID, (pairs.task < 0) | (pairs.task >= tasks), pairs)
-        _first_pair(view, UNKNOWN_PROCESS_ID, (pairs.member < 0) | (pairs.member >= members), pairs)
-        unordered = np.diff(pairs.code) <= 0
-        _first_pair(view, ILL_FORMED, np.append(False, unordered), pairs)
+        _first(view, UNKNOWN_TASK_ID, (task < 0) | (task >= tasks), task, member)
+        _first(view, UNKNOWN_PROCESS_ID, (member < 0) | (member >= members), task, member)
+        _first(view, ILL_FORMED, np.append(False, np.diff(pairs.code) <= 0), task, member)
     outside = (placement.unassigned < 0) | (placement.unassigned >= tasks)
-    if outside.any():
-        _fail(view, UNKNOWN_TASK_ID, int(placement.unassigned[np.argmax(outside)]))
+    _first(view, UNKNOWN_TASK_ID, outside, placement.unassigned)
 
 
 def _roles(view: GroupView, placement: Placement) -> None:
     standby, learner = placement.standby, placement.learner
     for pairs in (standby, learner):
+        task, member = pairs.task, pairs.member
         if len(pairs):
-            _first_pair(view, INVALID_STANDBY_TASK, ~view.tasks.stateful[pairs.task], pairs)
-            _first_pair(view, TWO_ROLES, placement.active[pairs.task] == pairs.member, pairs)
+            _first(view, INVALID_STANDBY_TASK, ~view.tasks.stateful[task], task, member)
+            _first(view, TWO_ROLES, placement.active[task] == member, task, member)
     if len(standby) and len(learner):
-        _first_pair(view, TWO_ROLES, np.isin(learner.code, standby.code), learner)
+        twice = np.isin(learner.code, standby.code)
+        _first(view, TWO_ROLES, twice, learner.task, learner.member)
 
 
 def _takers(view: GroupView, placement: Placement) -> None:
@@ -114,16 +124,11 @@ def _draining(
     view: GroupView, gained: BoolArray, task: IntArray, member: IntArray, *, never: bool = False
 ) -> None:
     bad = gained & view.draining[member] & (never or not view.draining.all())
-    if bad.any():
-        index = int(np.argmax(bad))
-        _fail(view, DRAINING, int(task[index]), int(member[index]))
+    _first(view, DRAINING, bad, task, member)
 
 
 def _eligible(view: GroupView, task: IntArray, member: IntArray) -> None:
-    bad = ~view.may_take(task, member)
-    if bad.any():
-        index = int(np.argmax(bad))
-        _fail(view, NOT_ELIGIBLE, int(task[index]), int(member[index]))
+    _first(view, NOT_ELIGIBLE, ~view.may_take(task, member), task, member)
 
 
 def _no_active_is_lost(view: GroupView, placement: Placement) -> None:
@@ -134,16 +139,4 @@ def _no_active_is_lost(view: GroupView, placement: Placement) -> None:
         return
     lost[placement.unassigned] = False
     lost[placement.revoked.task] = False
-    _first(view, LEFT_OUT, lost, None)
-
-
-def _first(view: GroupView, error: str, bad: BoolArray, member: IntArray | None) -> None:
-    if bad.any():
-        index = int(np.argmax(bad))
-        _fail(view, error, index, None if member is None else int(member[index]))
-
-
-def _first_pair(view: GroupView, error: str, bad: BoolArray, pairs: Pairs) -> None:
-    if bad.any():
-        index = int(np.argmax(bad))
-        _fail(view, error, int(pairs.task[index]), int(pairs.member[index]))
+    _first(view, LEFT_OUT, lost, np.arange(len(lost), dtype=np.int32))

@@ -25,9 +25,8 @@ import numpy as np
 
 from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Placement
-from muster.assignor.reason_texts import explained
 from muster.assignor.staging import Target, stage, with_fallback_owners
-from muster.assignor.sticky_assignor import unplaced
+from muster.assignor.sticky_assignor import placement_of, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.rack_prices import AVAILABILITY
 
@@ -43,7 +42,7 @@ class HighAvailability:
             return unplaced(view)
         original, view = view, without_overtaken(view)
         copies = Copies(view)
-        planner = Planner(view, copies, AVAILABILITY)
+        planner = Planner(copies, AVAILABILITY)
         stateful = view.tasks.stateful
         later = int(np.count_nonzero(~stateful))
         planner.actives(np.flatnonzero(stateful).astype(np.int32), later=later)
@@ -54,7 +53,7 @@ class HighAvailability:
             planner.refine()  # nothing runs yet: refine both kinds together
         plan = planner.plan
         target = Target(plan.active, plan.standby)
-        staged = stage(view, copies, target, planner.capacity > 0)
+        staged = stage(copies, target, planner.capacity > 0)
         meanwhile = with_fallback_owners(planner.meanwhile(staged.active), copies)
         staged = replace(staged, active=meanwhile)
         destination = target.active
@@ -62,17 +61,10 @@ class HighAvailability:
             drains = view.draining[destination] & (stateful | view.draining.all())
             destination = np.where(drains, staged.active, destination).astype(np.int32)
         unfinished = staged.unfinished or plan.provisional
-        return Placement(
-            active=staged.active,
+        return replace(
+            placement_of(original, plan, target, staged),
             destination=destination,
-            standby=staged.standby,
-            learner=staged.learner,
-            reasons=explained(original, Copies(original), target, staged),
-            unassigned=np.flatnonzero(staged.active == NO_MEMBER).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if unfinished else None,
-            cost=plan.cost,
-            cost_lower_bound=plan.bound,
-            warnings=plan.warnings,
         )
 
 

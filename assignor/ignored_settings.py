@@ -15,7 +15,7 @@ from muster.assignor.errors import AssignorError
 from muster.assignor.model import GroupView
 from muster.assignor.registry import BUILT_IN
 from muster.protocol.settings import CONNECT_ASSIGNORS, SETTINGS, Setting, Settings
-from muster.protocol.tasks import Subtopology, TaskTable, Unit
+from muster.protocol.tasks import Subtopology, TaskTable
 
 _Counts = Callable[[str, Settings, TaskTable], bool]
 
@@ -30,11 +30,9 @@ def _standbys(_assignor: str, settings: Settings, _table: TaskTable) -> bool:
 
 def _state(_assignor: str, _settings: Settings, table: TaskTable) -> bool:
     """Whether tasks have state; True for a group without tasks, because that is not known yet."""
-    return not table.units or any(_is_stateful(unit) for unit in table.units)
-
-
-def _is_stateful(unit: Unit) -> bool:
-    return isinstance(unit, Subtopology) and unit.stateful
+    return not table.units or any(
+        isinstance(unit, Subtopology) and unit.stateful for unit in table.units
+    )
 
 
 CONDITIONS: Mapping[str, _Counts] = {
@@ -55,27 +53,21 @@ CONDITIONS: Mapping[str, _Counts] = {
 
 
 def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
-    """A line for each setting that differs from its default and has no effect.
-
-    Args:
-        assignor: name; a plug-in gets no lines.
-        settings: of the group.
-        table: its tasks.
-    """
-    if assignor not in BUILT_IN:
-        return ()
+    """A line for each setting that differs from its default and has no effect."""
     return _lines(assignor, settings, table, SETTINGS)
 
 
 def ignored_standbys(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
     """The line about `num.standby.replicas` alone, for a group that counts on standbys."""
-    looked_at = [s for s in SETTINGS if s.key == "num.standby.replicas"]
-    return () if assignor not in BUILT_IN else _lines(assignor, settings, table, looked_at)
+    standbys = [s for s in SETTINGS if s.key == "num.standby.replicas"]
+    return _lines(assignor, settings, table, standbys)
 
 
 def _lines(
     assignor: str, settings: Settings, table: TaskTable, candidates: Sequence[Setting]
 ) -> tuple[str, ...]:
+    if assignor not in BUILT_IN:
+        return ()
     changed = [s for s in candidates if getattr(settings, s.field) != s.default_for(assignor)]
     lines = (_line(setting, assignor, settings, table) for setting in changed)
     return tuple(line for line in lines if line)
@@ -100,7 +92,7 @@ def ignored_pins(assignor: str, view: GroupView) -> tuple[str, ...]:
     if assignor not in CONNECT_ASSIGNORS or assignor == "eager":
         return (f"--static of {workers} is ignored: {assignor} pins nothing (static does)",)
     try:
-        spoken = negotiated(view, view.settings.connect_protocol)
+        spoken = negotiated(view)
     except AssignorError:
         return ()
     if spoken == "static":

@@ -24,14 +24,15 @@ import numpy as np
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.high_availability_assignor import without_overtaken
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
-from muster.assignor.reason_texts import explained
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, with_fallback_owners
-from muster.assignor.sticky_assignor import Sticky, unplaced
+from muster.assignor.sticky_assignor import Sticky, placement_of, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.rack_prices import AVAILABILITY
 from muster.protocol.tasks import IntArray
+
+_WEIGHTS = "task weights are ignored: learner balances the number of tasks (S2-28)"
 
 
 class Learner:
@@ -46,7 +47,7 @@ class Learner:
         if view.settings.stream_rebalancing_mode == "upgrading":
             return Sticky().assign(view)
         original, view = view, without_overtaken(view)
-        planner = Planner(view, Copies(view), AVAILABILITY, bounded=False)
+        planner = Planner(Copies(view), AVAILABILITY, bounded=False)
         learning = _on_their_way(planner)
         active = _actives(planner, learning)
         goal = _goal(planner, active, learning)
@@ -59,28 +60,13 @@ class Learner:
         moving[warm] = False
         late = np.flatnonzero(moving).astype(np.int32)
         learner = Pairs(late, goal[late])
-        planner.plan.active = active
+        plan = planner.plan
+        plan.active = active
         planner.standbys(taken=learner)
-        staged = Staged(active, planner.plan.standby, learner, unfinished=len(late) > 0)
-        target = Target(goal, planner.plan.standby)
-        return Placement(
-            active=active,
-            destination=goal,
-            standby=staged.standby,
-            learner=learner,
-            reasons=explained(original, Copies(original), target, staged, by_number=True),
-            unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
-            cost=planner.plan.cost,
-            cost_lower_bound=planner.plan.bound,
-            warnings=planner.plan.warnings + _ignored(planner),
-        )
-
-
-def _ignored(planner: Planner) -> tuple[str, ...]:
-    """Warnings about what the group configures and this assignor does not use."""
-    if planner.view.tasks.weigh_alike:
-        return ()
-    return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
+        if not view.tasks.weigh_alike:
+            plan.warnings += (_WEIGHTS,)
+        target, staged = Target(goal, plan.standby), Staged(active, plan.standby, learner)
+        return placement_of(original, plan, target, staged, by_number=True)
 
 
 def _on_their_way(planner: Planner) -> IntArray:

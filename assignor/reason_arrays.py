@@ -43,16 +43,6 @@ class Moves:
     def __len__(self) -> int:
         return len(self.task)
 
-    def reason(self, index: int) -> Reason:
-        """The reason of one move."""
-        task, source, destination = (
-            int(self.task[index]),
-            int(self.source[index]),
-            int(self.destination[index]),
-        )
-        text = self.text(task, source, destination)
-        return Reason(task, self.role, source, destination, text)
-
 
 class Reasons(Sequence[Reason]):
     """Reasons of several batches of moves, computed when a caller first reads them."""
@@ -79,14 +69,7 @@ class Reasons(Sequence[Reason]):
     def __getitem__(self, index: slice) -> Sequence[Reason]: ...
 
     def __getitem__(self, index: int | slice) -> Reason | Sequence[Reason]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = index + len(self) if index < 0 else index
-        for batch in self._batches:
-            if 0 <= place < len(batch):
-                return batch.reason(place)
-            place -= len(batch)
-        raise IndexError(index)
+        return tuple(self)[index]
 
     def __iter__(self) -> Iterator[Reason]:
         for batch in self._batches:
@@ -97,9 +80,6 @@ class Reasons(Sequence[Reason]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return f"Reasons({list(self)!r})"

@@ -31,28 +31,23 @@ _Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
 
 
 def explained(
-    view: GroupView, copies: Copies, target: Target, staged: Staged, *, by_number: bool = False
+    view: GroupView, target: Target, staged: Staged, *, by_number: bool = False
 ) -> Reasons:
     """Reasons for every active, standby and learner that changes hands.
 
-    Args:
-        view: the group.
-        copies: its copies.
-        target: where tasks belong in the end.
-        staged: what this generation asks for.
-        by_number: whether a task counts as one whatever its weight.
+    With `by_number` a task counts as one whatever its weight.
     """
-    explainer = _Explainer(view, copies, target, staged)
-    if by_number:
-        explainer.weight = np.ones(len(view.tasks))
-    return Reasons(
-        lambda: [
+
+    def moves() -> list[Moves]:
+        explainer = _Explainer(view, target, staged, by_number=by_number)
+        return [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), explainer.active),
             Moves(Role.ACTIVE, *stopped(view.active, staged.active), explainer.stopped),
             gained(Role.STANDBY, view.standby, staged.standby, explainer.standby),
             gained(Role.LEARNER, view.learner, staged.learner, explainer.learner),
         ]
-    )
+
+    return Reasons(moves)
 
 
 def gained(role: Role, before: Pairs, after: Pairs, text: Text) -> Moves:
@@ -76,12 +71,12 @@ def _nth(task: IntArray) -> IntArray:
 
 
 class _Explainer:
-    def __init__(self, view: GroupView, copies: Copies, target: Target, staged: Staged) -> None:
+    def __init__(self, view: GroupView, target: Target, staged: Staged, *, by_number: bool) -> None:
         self._view = view
-        self._copies = copies
+        self._copies = Copies(view)
         self._target = target
         self._staged = staged
-        self.weight: Loads = view.tasks.weight
+        self._task_weight: Loads = np.ones(len(view.tasks)) if by_number else view.tasks.weight
         self._by_kind: dict[tuple[str, bool], tuple[Loads, Loads]] = {}
         # Many tasks move between two members for one reason: compute it once.
         self._balance_texts: dict[tuple[str, bool, _Better, int, int], str] = {}
@@ -118,7 +113,7 @@ class _Explainer:
             return f"ran the task before; {'keeps its copy warm' if warm else 'goes on restoring'}"
         if int(self._target.active[task]) == destination:
             return "restores as a standby before it takes over"
-        if not self._stays_standby(task, destination):
+        if not holds(self._target.standby, task, destination):
             return "caught up; stands in while another restores"
         if source == NO_MEMBER:
             wanted = self._view.settings.num_standby_replicas
@@ -138,10 +133,10 @@ class _Explainer:
         for kind, loads in self._copies_held.items():
             if _evener(self._view, *loads, source, destination):
                 return f"{kind} spread evenly"
-        fewer = self._partitions_saved(task, source, destination, changelog=True)
-        if fewer:
-            return _less_traffic(fewer)
-        if self._less_behind(task, destination, source):
+        less_traffic = self._less_traffic(task, source, destination, changelog=True)
+        if less_traffic:
+            return less_traffic
+        if self._copies.lag_of(task, destination) < self._copies.lag_of(task, source):
             return "its copy is further"
         if self._likeness(task, destination) < self._likeness(task, source):
             return "differs in more tags from the other copies"
@@ -161,16 +156,14 @@ class _Explainer:
             return f"{self._name(source)} is still restoring it"
         if self._copies.owner[task] == NO_MEMBER:
             return f"{self._name(source)} does not take it any more"
-        balanced = self._balanced(task, source, destination, _relieved)
-        if balanced:
-            return balanced
-        fewer = self._partitions_saved(task, source, destination, changelog=False)
-        if fewer:
-            return _less_traffic(fewer)
-        balanced = self._balanced(task, source, destination, _evener)
-        if balanced:
-            return balanced
-        if self._idle(destination):
+        gain = (
+            self._balanced(task, source, destination, _relieved)
+            or self._less_traffic(task, source, destination, changelog=False)
+            or self._balanced(task, source, destination, _evener)
+        )
+        if gain:
+            return gain
+        if not (view.active == destination).any():
             return f"{self._name(destination)} had no task"
         if self._has_best_copy(task, source, destination):
             return f"{self._name(destination)} has the furthest copy"
@@ -178,13 +171,7 @@ class _Explainer:
             return f"{self._name(source)} makes room for another task"
         return "one of several placements that are as good"
 
-    def _balanced(
-        self,
-        task: int,
-        source: int,
-        destination: int,
-        better: _Better,
-    ) -> str:
+    def _balanced(self, task: int, source: int, destination: int, better: _Better) -> str:
         """The first kind of load that gets better for two members, in words; empty = none does."""
         this_generation = not self._view.tasks.stateful[task]
         for kind, members_tasks in self._kinds(task):
@@ -193,8 +180,7 @@ class _Explainer:
             if text is None:
                 loads, text = self._loads(kind, members_tasks, this_generation=this_generation), ""
                 if better(self._view, *loads, source, destination):
-                    pairs = ([_number(load[m]) for m in (source, destination)] for load in loads)
-                    before, after = map("/".join, pairs)
+                    before, after = (f"{load[source]:g}/{load[destination]:g}" for load in loads)
                     text = f"balance {kind}{before} -> {after}"
                 self._balance_texts[key] = text
             if text:
@@ -229,9 +215,8 @@ class _Explainer:
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NO_MEMBER)
-        weights = self.weight[mine]
-        size = len(self._view.members)
-        return np.bincount(owner[mine], weights=weights, minlength=size).astype(np.float64)
+        load = np.bincount(owner[mine], self._task_weight[mine], len(self._view.members))
+        return load.astype(np.float64)
 
     @cached_property
     def _copies_held(self) -> dict[str, tuple[Loads, Loads]]:
@@ -249,21 +234,18 @@ class _Explainer:
             "actives and standbys": (before + actives_before, after + actives_after),
         }
 
-    def _partitions_saved(
-        self, task: int, source: int, destination: int, *, changelog: bool
-    ) -> int:
-        """How many partitions fewer are read across racks, where racks count."""
+    def _less_traffic(self, task: int, source: int, destination: int, *, changelog: bool) -> str:
+        """How much less is read across racks, in words; empty = no less, or racks do not count."""
         if self._view.settings.rack_aware_assignment_strategy == "none":
-            return 0
+            return ""
 
         def read(member: int) -> int:
             return crossings(self._view, *_pair(task, member), changelog=changelog)
 
-        return max(read(source) - read(destination), 0)
-
-    def _idle(self, member: int) -> bool:
-        """Whether a member has no active now."""
-        return not (self._view.active == member).any()
+        fewer = read(source) - read(destination)
+        if fewer <= 0:
+            return ""
+        return f"reads {fewer} partition{'s' * (fewer > 1)} fewer across racks"
 
     def _gets_something(self, member: int) -> bool:
         """Whether a member gets an active, now or in the end, or a standby it did not have."""
@@ -284,25 +266,15 @@ class _Explainer:
             for key in self._view.settings.rack_aware_assignment_tags
         )
 
-    def _lag(self, task: int, member: int) -> int:
-        return self._copies.lag_of(task, member)
-
-    def _stays_standby(self, task: int, member: int) -> bool:
-        """Whether the target has a standby of the task on the member."""
-        return holds(self._target.standby, task, member)
-
     def _takes(self, task: int, member: int) -> bool:
         """Whether a member may have copies of a task."""
         return bool(self._view.may_take(*_pair(task, member))[0])
 
-    def _less_behind(self, task: int, one: int, other: int) -> bool:
-        return self._lag(task, one) < self._lag(task, other)
-
     def _has_best_copy(self, task: int, source: int, destination: int) -> bool:
         """Whether no member but the present owner has a more complete copy of a task."""
-        own_lag = self._lag(task, destination)
-        others = (m for m in range(len(self._view.members)) if m not in (source, destination))
-        return own_lag != NO_COPY and all(self._lag(task, m) >= own_lag for m in others)
+        lag_of, members = self._copies.lag_of, range(len(self._view.members))
+        least = lag_of(task, destination)
+        return least != NO_COPY and all(lag_of(task, m) >= least for m in members if m != source)
 
     def _warm(self, task: int, member: int) -> bool:
         return self._copies.reported_warm_of(task, member)
@@ -354,11 +326,3 @@ def _relieved(view: GroupView, before: Loads, after: Loads, source: int, destina
 
 def _pair(task: int, member: int) -> tuple[IntArray, IntArray]:
     return np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
-
-
-def _less_traffic(partitions: int) -> str:
-    return f"reads {partitions} partition{'s' * (partitions > 1)} fewer across racks"
-
-
-def _number(load: float) -> str:
-    return f"{load:g}"

@@ -24,8 +24,8 @@ ENTRY_POINTS = "muster.assignors"
 
 BUILT_IN = {
     "eager": "muster.assignor.connect.eager:Eager",
-    "cooperative": "muster.assignor.connect.cooperative:Cooperative",
-    "static": "muster.assignor.connect.static:Static",
+    "cooperative": "muster.assignor.connect.protocols:Cooperative",
+    "static": "muster.assignor.connect.protocols:Static",
     "high-availability": "muster.assignor.high_availability_assignor:HighAvailability",
     "sticky": "muster.assignor.sticky_assignor:Sticky",
     "fallback": "muster.assignor.sticky_assignor:Fallback",

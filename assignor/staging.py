@@ -57,25 +57,19 @@ class Staged:
     active: IntArray
     standby: Pairs
     learner: Pairs
-    unfinished: bool
+    unfinished: bool = False
 
 
-def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> Staged:
-    """Compute what this generation asks for.
-
-    Args:
-        view: the group.
-        copies: its copies.
-        target: the placement to reach.
-        movable: bool[M], members that may be given tasks.
-    """
-    active = _running(view, copies, target, movable)
+def stage(copies: Copies, target: Target, movable: BoolArray) -> Staged:
+    """Compute what this generation asks for; `movable` (bool[M]) members may be given tasks."""
+    view = copies.view
+    active = _running(copies, target, movable)
     late = np.flatnonzero((active != target.active) & (target.active != NO_MEMBER)).astype(np.int32)
     standby, learning = _exchanged(active, target, late)
-    standby, waiting = _standbys(view, copies, active, standby, movable)
+    standby, waiting = _standbys(copies, active, standby, movable)
     stays = ~view.draining
     waiting, learning = (pairs.only(stays[pairs.member]) for pairs in (waiting, learning))
-    requests = _in_order(view, copies, learning), _in_order(view, copies, waiting)
+    requests = _in_order(copies, learning), _in_order(copies, waiting)
     learner = _within_budget(view, requests)
     unfinished = len(waiting) > 0 or bool(stays[target.active[late]].any())
     return Staged(active, standby, learner, unfinished)
@@ -87,10 +81,9 @@ def with_fallback_owners(owner: IntArray, copies: Copies) -> IntArray:
     return np.where(unplaced, copies.owner, owner).astype(np.int32) if unplaced.any() else owner
 
 
-def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> IntArray:
+def _running(copies: Copies, target: Target, movable: BoolArray) -> IntArray:
     """int32[T]: the member that runs each active now."""
-    destination = target.active
-    destination = with_fallback_owners(destination, copies)
+    view, destination = copies.view, with_fallback_owners(target.active, copies)
     differs = view.tasks.stateful & (destination != view.active) & (destination != NO_MEMBER)
     changes = np.flatnonzero(differs).astype(np.int32)
     if len(changes) == 0:
@@ -103,12 +96,12 @@ def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray
     running[cold[owned]] = copies.owner[cold[owned]]
     orphans = cold[~owned]
     if len(orphans):
-        _run_by_best_copy(view, copies, running, orphans, movable)
+        _run_by_best_copy(copies, running, orphans, movable)
     return running
 
 
 def _run_by_best_copy(
-    view: GroupView, copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
+    copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
 ) -> None:
     """Place tasks without an owner whose destination is cold.
 
@@ -119,7 +112,7 @@ def _run_by_best_copy(
     task, member = pairs.task, pairs.member
     behind = copies.lag(task, member)
     warm = copies.reported_warm(task, member)
-    load = held(running, len(view.members)) / view.capacity
+    load = held(running, len(movable)) / copies.view.capacity
     less_behind = behind < copies.lag(task, running[task])
     usable = np.flatnonzero(warm | less_behind)
     ranks = member, behind, load[member], np.where(warm, -1, behind), task
@@ -145,14 +138,14 @@ def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs,
 
 
 def _standbys(
-    view: GroupView, copies: Copies, active: IntArray, target: Pairs, movable: BoolArray
+    copies: Copies, active: IntArray, target: Pairs, movable: BoolArray
 ) -> tuple[Pairs, Pairs]:
     """Standbys now, and the (task, destination) pairs that are still cold.
 
     A spare warm copy of the task, if there is one, takes the place of a cold standby.
     """
-    codes = target.code
-    new = ~contains(view.standby, codes)
+    view = copies.view
+    new = ~contains(view.standby, target.code)
     new[new] = ~copies.warm(target.task[new], target.member[new])
     if not new.any():
         return target, no_pairs()
@@ -180,13 +173,13 @@ def _standbys(
     return now, target.only(np.sort(late))
 
 
-def _in_order(view: GroupView, copies: Copies, requests: Pairs) -> Pairs:
+def _in_order(copies: Copies, requests: Pairs) -> Pairs:
     """Learners in the order they start: fewest warm copies first, then by task (S2-F28)."""
     if len(requests) <= 1:
         return requests
     pairs = copies.of(requests.task)
     warm = copies.reported_warm(pairs.task, pairs.member)
-    warm_copies = np.bincount(pairs.task[warm], minlength=len(view.tasks))
+    warm_copies = np.bincount(pairs.task[warm], minlength=len(copies.view.tasks))
     behind = copies.lag(requests.task, requests.member)
     order = np.lexsort((requests.member, behind, requests.task, warm_copies[requests.task]))
     return requests.only(order)

@@ -11,6 +11,8 @@ cannot be known (Kafka's FallbackPriorTaskAssignor).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from muster.assignor.copies import Copies
@@ -21,7 +23,7 @@ from muster.assignor.solvers.small_exact import least_uneven_shares
 from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.plan_data import Actives
+from muster.assignor.targets.plan_data import Actives, Plan
 from muster.assignor.targets.rack_prices import STICKINESS
 from muster.protocol.tasks import IntArray
 
@@ -35,10 +37,10 @@ class Sticky:
         """Place every active and standby of the view."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS, at_once=True)
+        planner = Planner(Copies(view), STICKINESS, at_once=True)
         planner.everything()
         planner.standbys()
-        return at_once(planner)
+        return _at_once(planner)
 
 
 class Fallback:
@@ -50,10 +52,11 @@ class Fallback:
         """Place tasks without an owner, and the standbys."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS, at_once=True, bounded=False)
+        planner = Planner(Copies(view), STICKINESS, at_once=True, bounded=False)
         planner.plan.active = self._kept(planner)
         planner.standbys()
-        return at_once(planner, followup_ms=view.settings.probing_rebalance_interval_ms)
+        placement = _at_once(planner)
+        return replace(placement, followup_ms=view.settings.probing_rebalance_interval_ms)
 
     def _kept(self, planner: Planner) -> IntArray:
         home, view = planner.home, planner.view
@@ -67,22 +70,29 @@ class Fallback:
             return filled
         actives = Actives(np.arange(len(home), dtype=np.int32), home)
         share = least_uneven_shares(len(home), planner.capacity, held(home, len(view.members)))
-        return settled_to(view, planner.copies, actives, share)
+        return settled_to(planner.copies, actives, share)
 
 
-def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
+def _at_once(planner: Planner) -> Placement:
     """Turn a plan into a placement without learners."""
     planner.refine()
-    view, plan = planner.view, planner.plan
+    plan = planner.plan
     owner = with_fallback_owners(plan.active, planner.copies)
-    staged = Staged(owner, plan.standby, no_pairs(), unfinished=False)
+    staged = Staged(owner, plan.standby, no_pairs())
+    return placement_of(planner.view, plan, Target(plan.active, plan.standby), staged)
+
+
+def placement_of(
+    view: GroupView, plan: Plan, target: Target, staged: Staged, *, by_number: bool = False
+) -> Placement:
+    """What this generation asks for on the way to a target, with reasons (see `explained`)."""
     return Placement(
-        active=owner,
-        destination=plan.active,
-        standby=plan.standby,
-        reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
-        unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
-        followup_ms=followup_ms,
+        active=staged.active,
+        destination=target.active,
+        standby=staged.standby,
+        learner=staged.learner,
+        reasons=explained(view, target, staged, by_number=by_number),
+        unassigned=np.flatnonzero(staged.active == NO_MEMBER).astype(np.int32),
         cost=plan.cost,
         cost_lower_bound=plan.bound,
         warnings=plan.warnings,

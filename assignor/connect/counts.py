@@ -11,19 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.connect.java_order import hash_order
-from muster.assignor.connect.jobs import Ranks, by_id, first_of_each, kinds
+from muster.assignor.connect.jobs import Ranks, by_id, first_of_each, kinds, numbers
 from muster.assignor.model import BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
 
 class Counted:
-    """Balance by counts, for the given workers and jobs.
-
-    Args:
-        view: the group.
-        workers: bool[M], workers that take part.
-        free: bool[T], jobs that take part.
-    """
+    """Balance by counts, for the given workers (bool[M]) and jobs (bool[T])."""
 
     def __init__(self, view: GroupView, workers: BoolArray, free: BoolArray) -> None:
         self.view = view
@@ -33,23 +27,18 @@ class Counted:
     def cut(self, owner: IntArray, ranks: Ranks, arriving: IntArray) -> IntArray:
         """Jobs to stop, so that a later round can spread them; ascending.
 
-        Args:
-            owner: int32[T], worker of each job in this round.
-            ranks: order of each worker's jobs.
-            arriving: jobs about to be placed; not used, because only running jobs count.
+        Only jobs that run in this round (`owner`, int32[T]) count, and no `arriving` ones.
         """
-        held = np.bincount(owner + 1, minlength=len(self.workers) + 1)[1:] > 0
-        if not (held & self.workers).any():
+        if not numbers(owner, len(self.workers))[self.workers].any():
             return np.empty(0, dtype=np.int32)
         return np.sort(np.concatenate([self._cut(jobs, owner, ranks) for jobs in self.kinds]))
 
     def _cut(self, jobs: IntArray, owner: IntArray, ranks: Ranks) -> IntArray:
         owners = owner[jobs]
-        count = np.bincount(owners + 1, minlength=len(self.workers) + 1)[1:]
+        count = numbers(owners, len(self.workers))
         least, extra = divmod(len(jobs), int(np.count_nonzero(self.workers)))
-        loads = count[self.workers]
-        with_extra = int(np.count_nonzero(loads == least + 1))
-        if with_extra == extra and int(np.count_nonzero(loads == least)) + with_extra == len(loads):
+        above_least = count[self.workers] - least
+        if ((above_least == 0) | (above_least == 1)).all() and above_least.sum() == extra:
             return np.empty(0, dtype=np.int32)
         above = np.flatnonzero(self.workers & (count > least))
         allowed = np.full(len(count), least)
@@ -73,19 +62,14 @@ class Counted:
             new = jobs[of_kind]
             if len(new) == 0 or not self.workers.any():
                 continue
-            count = np.bincount(owner[kind] + 1, minlength=len(self.workers) + 1)[1:]
+            count = numbers(owner[kind], len(self.workers))
             order = by_id(self.view, self.workers)
             order = order[np.argsort(count[order], kind="stable")]
             owner[new] = order[_levels(count[order], len(new))]
 
 
 def _levels(count: NDArray[np.integer], items: int) -> IntArray:
-    """Indexes of the workers that get the items one by one, lowest level first.
-
-    Args:
-        count: int[W], ascending.
-        items: how many items there are, at least 1.
-    """
+    """Indexes of workers, of ascending counts, that get one or more items, lowest level first."""
     lowest, highest = int(count[0]), int(count[-1])
     levels = np.arange(lowest, min(highest, lowest + items) + 1)
     width = np.searchsorted(count, levels, side="right")

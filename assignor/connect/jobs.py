@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor.connect.java_order import sorts_alike, text_order
 from muster.assignor.errors import AssignorError
@@ -57,10 +58,9 @@ def by_id(view: GroupView, workers: BoolArray) -> IntArray:
     return index[text_order([view.members[place] for place in index.tolist()])]
 
 
-def idle_workers(owner: IntArray, members: int) -> BoolArray:
-    """bool[M]: workers that run no job."""
-    idle: BoolArray = np.bincount(owner + 1, minlength=members + 1)[1:] == 0
-    return idle
+def numbers(owner: IntArray, members: int) -> NDArray[np.int64]:
+    """int64[M]: how many of the jobs with these owners each worker runs."""
+    return np.bincount(owner + 1, minlength=members + 1)[1:]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +87,9 @@ class Ranks:
 
 
 def first_of_each(jobs: IntArray, owner: IntArray, ranks: Ranks, cut: IntArray) -> IntArray:
-    """The first ``cut[m]`` of each worker's jobs, in the order of its report.
+    """The first ``cut[m]`` of each worker's jobs, in the order of its report; ascending.
 
-    Args:
-        jobs: int32[K].
-        owner: int32[K], worker of each job.
-        ranks: order of each worker's jobs.
-        cut: int32[M].
-
-    Returns:
-        The jobs, ascending.
+    `owner` is the worker of each of the K jobs.
     """
     touched = (owner != NO_MEMBER) & (cut > 0)[owner]
     jobs, owner = jobs[touched], owner[touched]

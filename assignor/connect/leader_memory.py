@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from muster.assignor.model import BoolArray
+from muster.assignor.model import BoolArray, GroupView
 from muster.protocol.tasks import Connector, TaskTable
 
 KIND = "connect-1"
@@ -87,12 +87,9 @@ class Memory:
             **({} if self.reached is None else {"reached": self.reached}),
         }
 
-    def has_reached(self, *, whole: bool) -> bool:
-        """Whether the last plan is the newest complete generation.
-
-        Args:
-            whole: whether the last round's generation is complete, planned or not.
-        """
+    def has_reached(self, view: GroupView) -> bool:
+        """Whether the last plan is the newest complete generation."""
+        whole = view.whole_generation  # whether the last round's is complete, planned or not
         return whole if self.reached is None else not whole and self.reached
 
 

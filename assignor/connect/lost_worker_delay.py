@@ -7,13 +7,12 @@ the candidates get the lost jobs. Without candidates the round gives them to any
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.assignor.connect.java_order import hash_order
-from muster.assignor.connect.jobs import idle_workers
+from muster.assignor.connect.jobs import numbers
 from muster.assignor.connect.leader_memory import Memory
 from muster.assignor.model import BoolArray, GroupView
 from muster.protocol.tasks import IntArray
@@ -36,11 +35,11 @@ class LostJobs(NamedTuple):
 def apply_delay(
     view: GroupView, memory: Memory, workers: BoolArray, owner: IntArray, lost: BoolArray
 ) -> LostJobs:
-    """Start, continue or end the delay.
+    """Start, continue or end the delay; the leader's memory of it is changed.
 
     Args:
         view: the group.
-        memory: the leader's; the delay and its candidates are changed in it.
+        memory: its leader's.
         workers: bool[M], workers that may get jobs.
         owner: int32[T], the worker of each job so far in this round.
         lost: bool[T], lost jobs that are not pinned.
@@ -77,19 +76,15 @@ def _reset(memory: Memory) -> None:
 
 def _present(view: GroupView, candidates: tuple[str, ...], workers: BoolArray) -> tuple[int, ...]:
     """Indexes of the candidates that are still in the group and may get jobs."""
-    members = view.members
-    places = ((bisect_left(members, worker), worker) for worker in candidates)
-    return tuple(
-        index
-        for index, worker in places
-        if index < len(members) and members[index] == worker and workers[index]
-    )
+    index_of = {worker: index for index, worker in enumerate(view.members)}
+    present = (index_of[worker] for worker in candidates if worker in index_of)
+    return tuple(index for index in present if workers[index])
 
 
 def _note_candidates(view: GroupView, memory: Memory, workers: BoolArray, owner: IntArray) -> None:
     """Add the workers without jobs to the candidates, in the order in which Kafka visits them."""
     members = view.members
-    idle = idle_workers(owner, len(members)) & workers
+    idle = (numbers(owner, len(members)) == 0) & workers
     if not idle.any():
         return
     order = hash_order(members)

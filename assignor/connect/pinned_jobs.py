@@ -46,9 +46,8 @@ class Pins:
         job = np.arange(len(owner), dtype=np.int64)
         on_naming_worker = np.isin(job << 32 | owner, self.named.code)
         on_wildcard = np.append(self.wildcard, True)[owner]
-        astray: BoolArray = np.where(self.pinned, ~on_naming_worker, ~on_wildcard) & (
-            owner != NO_MEMBER
-        )
+        misplaced = np.where(self.pinned, ~on_naming_worker, ~on_wildcard)
+        astray: BoolArray = misplaced & (owner != NO_MEMBER)
         return astray
 
     def deal(self, view: GroupView, owner: IntArray, jobs: IntArray) -> None:
@@ -58,15 +57,11 @@ class Pins:
         connector = view.tasks.is_connector
         for is_connector in (True, False):
             held = (owner != NO_MEMBER) & (connector == is_connector)
-            load = np.bincount(
-                owner[held], weights=view.tasks.weight[held], minlength=len(self.wildcard)
-            )
+            load = np.bincount(owner[held], view.tasks.weight[held], len(self.wildcard))
             for job in jobs[connector[jobs] == is_connector].tolist():
                 low, high = np.searchsorted(self.named.task, [job, job + 1])
-                naming_workers = self.named.member[low:high]
-                chosen = int(
-                    naming_workers[np.argmin(load[naming_workers] / view.capacity[naming_workers])]
-                )
+                naming = self.named.member[low:high]
+                chosen = int(naming[np.argmin(load[naming] / view.capacity[naming])])
                 owner[job] = chosen
                 load[chosen] += view.tasks.weight[job]
 

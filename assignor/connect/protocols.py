@@ -1,4 +1,4 @@
-"""Connect's protocols: which one a group speaks, and the algorithm that it implies.
+"""`cooperative` and `static`: one round, by the protocol that the group speaks.
 
 Every worker offers protocols, best first. The group uses the best one that all of them offer
 (S0-F02, U-01), so one old worker sets the whole group back: static lists are ignored until the last
@@ -8,8 +8,11 @@ in how workers sign their internal requests.
 | protocol | algorithm |
 | --- | --- |
 | static | cooperative rounds with static assignments (KIP-987) |
-| sessioned, compatible | cooperative rounds |
+| sessioned, compatible | cooperative rounds: one round stops jobs, a later one starts them |
 | eager | round robin |
+
+`connect.protocol` says which is the best that a group may speak. Rounds of ``static`` are plain
+cooperative ones if no worker names a job (S0-22).
 """
 
 from __future__ import annotations
@@ -31,17 +34,44 @@ ALIASES = {"default": "eager"}
 """Names on the wire: Kafka calls its eager protocol ``default``."""
 
 
-def negotiated(view: GroupView, best: str) -> str:
-    """The best protocol that every member speaks and the group may use.
+class Cooperative:
+    """Kafka Connect's default: IncrementalCooperativeAssignor."""
 
-    Args:
-        view: members without protocols speak all.
-        best: the best the group may use (`connect.protocol`).
+    name = "cooperative"
+
+    def assign(self, view: GroupView) -> Placement:
+        """One round.
+
+        Raises:
+            AssignorError: no protocol in common, or a member restricts its topics.
+        """
+        require_connect(view)
+        mismatch = _config_mismatch(view)
+        if mismatch is not None:
+            return mismatch
+        protocol = negotiated(view)
+        if protocol == "eager":
+            return dealt_round_robin(view)
+        return play(view, pins_of(view) if protocol == "static" else no_pins(view))
+
+
+class Static(Cooperative):
+    """KIP-987: workers name jobs that they run; the other workers share the other jobs.
+
+    The default of `connect.protocol` is all that differs: for this assignor it is ``static``.
+    """
+
+    name = "static"
+
+
+def negotiated(view: GroupView) -> str:
+    """The best protocol that every member speaks, those without a list all, and the group may use.
 
     Raises:
         AssignorError: the members have no protocol in common.
     """
-    allowed = CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
+    best = CONNECT_PROTOCOLS.index(view.settings.connect_protocol)
+    allowed = CONNECT_PROTOCOLS[best:]
     for protocol in allowed:
         if all(_speaks(spoken, protocol) for spoken in view.protocols):
             return protocol
@@ -57,22 +87,6 @@ def negotiated(view: GroupView, best: str) -> str:
 
 def _speaks(spoken: tuple[str, ...], protocol: str) -> bool:
     return not spoken or protocol in spoken or protocol in [ALIASES.get(s) for s in spoken]
-
-
-def by_protocol(view: GroupView, best: str) -> Placement:
-    """One round by the protocol the group agrees on.
-
-    Raises:
-        AssignorError: no protocol in common, or a member restricts its topics.
-    """
-    require_connect(view)
-    mismatch = _config_mismatch(view)
-    if mismatch is not None:
-        return mismatch
-    protocol = negotiated(view, best)
-    if protocol == "eager":
-        return dealt_round_robin(view)
-    return play(view, pins_of(view) if protocol == "static" else no_pins(view))
 
 
 def _config_mismatch(view: GroupView) -> Placement | None:
@@ -98,5 +112,5 @@ def _unplanned(view: GroupView) -> Mapping[str, object] | None:
     if view.memory is None:
         return None
     memory = Memory.of(view.memory, view.tasks)
-    memory.reached = memory.has_reached(whole=view.whole_generation)
+    memory.reached = memory.has_reached(view)
     return memory.as_json(view.tasks)

@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.assignor.connect.pinned_jobs import Pins
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text
+from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text, changed
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -44,17 +44,9 @@ class Why:
         self._stops(jobs, self.view.active[jobs], text)
 
     def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
-        """Add jobs stopped for balance.
-
-        Args:
-            jobs: the jobs.
-            source: int32[K], their workers.
-            planned: job -> worker that is to run it, where weights decide.
-        """
+        """Add jobs stopped for balance; `planned` workers are to run them where weights decide."""
         view, held = self.view, self.view.active != NO_MEMBER
-        load = np.bincount(
-            view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
-        )
+        load = np.bincount(view.active[held], view.tasks.weight[held], len(view.members))
         level = load / view.capacity
 
         def text(job: int, worker: int, _: int) -> str:
@@ -74,10 +66,8 @@ class Why:
     def reasons(self, owner: IntArray, lost: BoolArray, pins: Pins) -> Reasons:
         """All reasons, those of the jobs that start in this round included.
 
-        Args:
-            owner: int32[T], worker of each job after the round.
-            lost: bool[T], jobs that lost their worker and no longer wait.
-            pins: the static assignments in force.
+        `owner` (int32[T]) is the worker of each job after the round; `lost` (bool[T]) jobs lost
+        theirs and no longer wait.
         """
 
         def text(job: int, _: int, destination: int) -> str:
@@ -91,10 +81,7 @@ class Why:
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:
-            new = np.flatnonzero((owner != NO_MEMBER) & (self.view.active != owner)).astype(
-                np.int32
-            )
-            gained = Moves(Role.ACTIVE, new, self.view.active[new], owner[new], text)
+            gained = Moves(Role.ACTIVE, *changed(self.view.active, owner), text)
             return [*self._batches, gained]
 
         return Reasons(moves)

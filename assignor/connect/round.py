@@ -31,7 +31,7 @@ from muster.assignor.connect.lost_worker_delay import apply_delay
 from muster.assignor.connect.pinned_jobs import Pins
 from muster.assignor.connect.reason_texts import Why
 from muster.assignor.connect.weights import Weighed, weighs
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement, no_pairs
 from muster.protocol.tasks import IntArray
 
 _BACKOFF_BASE = 40
@@ -59,7 +59,6 @@ class _Round:
         self.pins = pins
         self.memory = Memory.of(view.memory, view.tasks)
         self.workers = takers(view) & pins.wildcard
-        self.limit_ms = view.settings.scheduled_rebalance_max_delay_ms
         free = ~pins.pinned
         self.balance = (
             Weighed(view, self.workers, free, self.memory.planned)
@@ -75,8 +74,7 @@ class _Round:
     def play(self) -> Placement:
         """All steps, in Kafka's order."""
         memory = self.memory
-        whole = self.view.whole_generation
-        if not memory.has_reached(whole=whole):  # S3-F09: perhaps no worker got the last plan
+        if not memory.has_reached(self.view):  # S3-F09: perhaps no worker got the last plan
             memory.previous = np.zeros_like(memory.previous)
         memory.reached = None
         if (memory.revocation & self.reported).any():  # a worker did not stop its jobs (S3-F08)
@@ -117,17 +115,14 @@ class _Round:
         """Give lost jobs to candidates after the delay; return the jobs that any worker may get."""
         result = apply_delay(self.view, self.memory, self.workers, self.next, lost)
         self.why.undelivered = result.undelivered
-        if result.candidates:
-            self._deal_to(result.candidates, lost)
+        candidates = np.array(result.candidates, dtype=np.int32)
+        if len(candidates):
             self.why.returned = lost
+            for jobs in kinds(self.view.tasks):
+                dealt = jobs[lost[jobs]]
+                self.next[dealt] = candidates[np.arange(len(dealt)) % len(candidates)]
+                self.ranks = self.ranks.then(dealt)
         return result.ready
-
-    def _deal_to(self, workers: tuple[int, ...], lost: BoolArray) -> None:
-        candidates = np.array(workers, dtype=np.int32)
-        for jobs in kinds(self.view.tasks):
-            dealt = jobs[lost[jobs]]
-            self.next[dealt] = candidates[np.arange(len(dealt)) % len(candidates)]
-            self.ranks = self.ranks.then(dealt)
 
     def _arriving(self, created: BoolArray, ready: BoolArray) -> IntArray:
         """Jobs to place that are not pinned: new ones in Kafka's order, then lost ones."""
@@ -137,21 +132,21 @@ class _Round:
     def _excess(self, arriving: IntArray) -> Pairs:
         """Jobs stopped for balance; none while a delay runs or the back-off requires a wait."""
         memory = self.memory
-        none = np.empty(0, dtype=np.int32)
         if memory.delay_ms != 0:
             memory.revoked_before = False
-            return Pairs(none, none)
+            return no_pairs()
         cut = self.balance.cut(self.next, self.ranks, arriving)
         if len(cut) == 0:
             if memory.revoked_before:
                 memory.revoked_before, memory.successive = False, 0
-            return Pairs(none, none)
+            return no_pairs()
         if memory.revoked_before:
             memory.successive += 1
-            memory.delay_ms = backoff_ms(memory.successive, self.limit_ms)
+            most_ms = self.view.settings.scheduled_rebalance_max_delay_ms
+            memory.delay_ms = backoff_ms(memory.successive, most_ms)
             if memory.delay_ms != 0:
                 memory.scheduled_ms = self.view.now_ms + memory.delay_ms
-                return Pairs(none, none)
+                return no_pairs()
         memory.revoked_before = True
         stopped = Pairs(cut, self.next[cut])
         planned = self.balance.planned if isinstance(self.balance, Weighed) else {}

@@ -15,14 +15,16 @@ round, and the next round gives it to the planned worker, so no job moves twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.connect.jobs import Ranks
+from muster.assignor.connect.jobs import Ranks, numbers
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
+Floats: TypeAlias = NDArray[np.float64]
 _LEAST_GAIN = 1e-9
 """Loads closer than this are equal: sums of floats depend on their order."""
 _MOVE_PAYS, _EXCHANGE_PAYS = 0.5, 0.05
@@ -36,13 +38,9 @@ def weighs(view: GroupView) -> bool:
 
 
 class Weighed:
-    """Balance by weight, for the given workers and jobs.
+    """Balance by weight, for the given workers (bool[M]) and jobs (bool[T]).
 
-    Args:
-        view: the group.
-        workers: bool[M], workers that take part.
-        free: bool[T], jobs that take part.
-        planned: job -> worker of the moves begun in the last round.
+    `planned` workers are to get the jobs whose moves the last round began.
     """
 
     def __init__(
@@ -58,10 +56,8 @@ class Weighed:
     def cut(self, owner: IntArray, ranks: Ranks, arriving: IntArray) -> IntArray:
         """Jobs to stop because another worker should run them; ascending.
 
-        Args:
-            owner: int32[T], worker of each job in this round.
-            ranks: not used: the weight decides which job moves.
-            arriving: jobs about to be placed; they count as load.
+        Jobs that run in this round (`owner`, int32[T]) and `arriving` ones count as load. The
+        weight decides which job moves, and no rank.
         """
         if not len(self.workers):
             return np.empty(0, dtype=np.int32)
@@ -87,25 +83,20 @@ class Weighed:
         for job in jobs.tolist():
             owner[job] = self._dealt[job]
 
-    def _load(self, owner: IntArray) -> NDArray[np.float64]:
-        held = owner != NO_MEMBER
-        weight: NDArray[np.float64] = self.view.tasks.weight
-        load = np.bincount(owner[held], weights=weight[held], minlength=len(self.view.members))
-        return load.astype(np.float64)
+    def _load(self, owner: IntArray) -> Floats:
+        held, weight = owner != NO_MEMBER, self.view.tasks.weight
+        return np.bincount(owner[held], weight[held], len(self.view.members)).astype(np.float64)
 
     def _deal(self, owner: IntArray, jobs: IntArray) -> None:
         if not len(self.workers):
             return
-        unplanned: list[int] = []
-        for job in jobs.tolist():
-            if job in self._promised:
-                owner[job] = self._promised[job]
-            else:
-                unplanned.append(job)
+        every: set[int] = set(jobs.tolist())
+        for job in every & self._promised.keys():
+            owner[job] = self._promised[job]
         weight, capacity = self.view.tasks.weight, self.view.capacity[self.workers]
         load = self._load(owner)[self.workers]
-        count = np.bincount(owner + 1, minlength=len(self.view.members) + 1)[1:][self.workers]
-        for job in sorted(unplanned, key=lambda j: (-float(weight[j]), j)):
+        count = numbers(owner, len(self.view.members))[self.workers]
+        for job in sorted(every - self._promised.keys(), key=lambda j: (-float(weight[j]), j)):
             after = (load + weight[job]) / capacity
             least = np.flatnonzero(after <= after.min() + _LEAST_GAIN)
             index = int(least[np.argmin(count[least])])
@@ -118,7 +109,7 @@ class Weighed:
 
         Only `movable` (bool[T]) jobs move; `stops` says that they run and must be stopped to move.
         """
-        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
+        weight, capacity = self.view.tasks.weight, self.view.capacity
         load = self._load(goal)
         stuck = np.zeros(len(load), dtype=np.bool_)
         while True:
@@ -140,15 +131,10 @@ class Weighed:
             stuck[:] = False
 
     def _best_move(
-        self,
-        goal: IntArray,
-        movable: BoolArray,
-        source: int,
-        load: NDArray[np.float64],
-        pays: float,
+        self, goal: IntArray, movable: BoolArray, source: int, load: Floats, pays: float
     ) -> list[tuple[int, int]]:
         """The heaviest job of a worker whose move leaves the fuller of both workers lower."""
-        capacity = self.view.capacity.astype(np.float64)
+        capacity = self.view.capacity
         others = self.workers[self.workers != source]
         if not len(others):
             return []
@@ -162,15 +148,10 @@ class Weighed:
         return []
 
     def _best_exchange(
-        self,
-        goal: IntArray,
-        movable: BoolArray,
-        source: int,
-        load: NDArray[np.float64],
-        pays: float,
+        self, goal: IntArray, movable: BoolArray, source: int, load: Floats, pays: float
     ) -> list[tuple[int, int]]:
         """The exchange of a job for a lighter one of another worker that lowers the fuller most."""
-        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
+        weight, capacity = self.view.tasks.weight, self.view.capacity
         takes_part = np.zeros(len(load), dtype=np.bool_)
         takes_part[self.workers] = True
         other_jobs = np.flatnonzero(movable & (goal != source) & np.append(takes_part, False)[goal])
@@ -202,10 +183,6 @@ class Weighed:
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
     """Job -> worker of the moves that the last round began, if both still exist."""
-    index_of = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
-    promised: dict[int, int] = {}
-    for printed, worker in planned.items():
-        job = view.tasks.index(printed)
-        if job is not None and worker in index_of:
-            promised[job] = index_of[worker]
-    return promised
+    index_of = {view.members[p]: p for p in np.flatnonzero(workers).tolist()}
+    jobs = ((view.tasks.index(printed), worker) for printed, worker in planned.items())
+    return {job: index_of[w] for job, w in jobs if job is not None and w in index_of}

@@ -8,7 +8,7 @@ module has no clock and no threads; `muster.plugins` enforces time limits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
@@ -155,8 +155,7 @@ class _Lags(Mapping[Task, int]):
         if index is None or not view.tasks.stateful[index]:
             raise KeyError(task)
         copies = Copies(view)
-        pair = np.array([index], dtype=np.int32), np.array([self._member], dtype=np.int32)
-        behind = int(copies.lag(*pair)[0])
+        behind = copies.lag_of(index, self._member)
         if view.active[index] == self._member and behind <= copies.acceptable:
             return LATEST_OFFSET
         return behind
@@ -219,30 +218,31 @@ class Adapted:
             raise AssignorError(
                 f"assignor {self.name} answered {type(answer).__name__}, not a TaskAssignment"
             )
-        claims = {assignment.process_id: _claim(assignment) for assignment in answer.assignment}
-        violation = first_violation(claims, view.members, self._stateful(state))
-        error = AssignmentError(violation.error if violation else "NONE")
+        violation = violation_of(view, answer.assignment)
+        error = AssignmentError(violation.error) if violation else AssignmentError.NONE
         self.plugin.on_assignment_computed(answer, state, error)
         if violation is not None:
-            raise InvalidPlacement(violation.error, violation.task, violation.member)
+            raise violation
         return _placement(view, answer)
 
-    @staticmethod
-    def _stateful(state: ApplicationState) -> Callable[[str], bool | None]:
-        tasks = state.view.tasks
 
-        def stateful(printed: str) -> bool | None:
-            place = tasks.index(printed)
-            return None if place is None else bool(tasks.stateful[place])
+def violation_of(
+    view: GroupView, assignment: Iterable[KafkaStreamsAssignment]
+) -> InvalidPlacement | None:
+    """The first error of what members get; None = there is none."""
 
-        return stateful
+    def stateful(printed: str) -> bool | None:
+        index = view.tasks.index(printed)
+        return None if index is None else bool(view.tasks.stateful[index])
 
-
-def _claim(one: KafkaStreamsAssignment) -> Claim:
-    return Claim(
-        tuple(map(str, one.of_type(TaskType.ACTIVE))),
-        tuple(map(str, one.of_type(TaskType.STANDBY))),
-    )
+    claims = {
+        of_member.process_id: Claim(
+            tuple(map(str, of_member.of_type(TaskType.ACTIVE))),
+            tuple(map(str, of_member.of_type(TaskType.STANDBY))),
+        )
+        for of_member in assignment
+    }
+    return first_violation(claims, view.members, stateful)
 
 
 def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) -> GroupView:
@@ -263,17 +263,9 @@ def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) 
 
 
 def _placement(view: GroupView, assignment: TaskAssignment) -> Placement:
-    after = holdings(
-        view,
-        {
-            member_assignment.process_id: member_assignment
-            for member_assignment in assignment.assignment
-        },
-    )
-    all_deadlines = [
-        member_assignment.followup_rebalance_deadline for member_assignment in assignment.assignment
-    ]
-    deadlines = [deadline for deadline in all_deadlines if deadline is not None]
+    after = holdings(view, {member.process_id: member for member in assignment.assignment})
+    asked = (member.followup_rebalance_deadline for member in assignment.assignment)
+    deadlines = [deadline for deadline in asked if deadline is not None]
 
     def moves() -> list[Moves]:
         new = ~np.isin(after.standby.code, view.standby.code)

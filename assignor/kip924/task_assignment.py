@@ -15,8 +15,7 @@ import numpy as np
 
 from muster.assignor.copies import Copies
 from muster.assignor.errors import AssignorError
-from muster.assignor.kip924.application import ApplicationState, holdings
-from muster.assignor.kip924.validation import Claim, first_violation
+from muster.assignor.kip924.application import ApplicationState, holdings, violation_of
 from muster.assignor.kip924.values import (
     AssignedTask,
     AssignmentError,
@@ -90,19 +89,7 @@ def validate_task_assignment(
     state: ApplicationState, assignment: Iterable[KafkaStreamsAssignment]
 ) -> AssignmentError:
     """The first error of an assignment; `AssignmentError.NONE` if there is none."""
-
-    def stateful(printed: str) -> bool | None:
-        index = state.view.tasks.index(printed)
-        return None if index is None else bool(state.view.tasks.stateful[index])
-
-    claims = {
-        member_assignment.process_id: Claim(
-            tuple(map(str, member_assignment.of_type(TaskType.ACTIVE))),
-            tuple(map(str, member_assignment.of_type(TaskType.STANDBY))),
-        )
-        for member_assignment in assignment
-    }
-    violation = first_violation(claims, state.view.members, stateful)
+    violation = violation_of(state.view, assignment)
     return AssignmentError(violation.error) if violation else AssignmentError.NONE
 
 
@@ -112,17 +99,11 @@ def identity_assignment(state: ApplicationState) -> dict[str, KafkaStreamsAssign
         name: KafkaStreamsAssignment.of(
             name,
             [
-                *(
-                    AssignedTask(task, TaskType.ACTIVE)
-                    for task in state_of_member.previous_active_tasks
-                ),
-                *(
-                    AssignedTask(task, TaskType.STANDBY)
-                    for task in state_of_member.previous_standby_tasks
-                ),
+                *(AssignedTask(task, TaskType.ACTIVE) for task in member.previous_active_tasks),
+                *(AssignedTask(task, TaskType.STANDBY) for task in member.previous_standby_tasks),
             ],
         )
-        for name, state_of_member in state.kafka_streams_states().items()
+        for name, member in state.kafka_streams_states().items()
     }
 
 
@@ -137,16 +118,17 @@ def default_standby_task_assignment(
     replicas = view.settings.num_standby_replicas
     if replicas == 0:
         return assignment
+    # Present standbys are those the members hold, not those the new assignment lists.
+    held = replace(view, standby=state.view.standby)
     place_standbys = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
     request = StandbyRequest(
+        view=held,
         tasks=np.flatnonzero(view.tasks.stateful & (view.active != NO_MEMBER)).astype(np.int32),
         target=view.active,
         copies=replicas,
         capacity=usable_capacity(view),
     )
-    # Present standbys are those the members hold, not those the new assignment lists.
-    held = replace(view, standby=state.view.standby)
-    pairs, *_ = place_standbys(held, Copies(held), request)
+    pairs, *_ = place_standbys(Copies(held), request)
     for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
         standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
         assignment[view.members[member]].assign_task(standby)
@@ -166,7 +148,7 @@ def optimize_rack_aware_active_tasks(
     """
     state = params.state
     _owned_once(assignment, params.state.all_tasks if params.tasks is None else params.tasks)
-    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    view = _priced(params, assignment)
     chosen = np.array([params.tasks is None or task in params.tasks for task in state.tasks])
     placement = optimized(
         view,
@@ -194,7 +176,7 @@ def optimize_rack_aware_standby_tasks(
     Changes `assignment` and returns it.
     """
     state = params.state
-    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    view = _priced(params, assignment)
     no_actives = np.zeros(len(view.tasks), dtype=np.bool_)
     placement = optimized(view, AVAILABILITY, actives=no_actives, standbys=True)
     for pairs, change in (
@@ -220,8 +202,9 @@ def _owned_once(assignment: Assignments, tasks: Iterable[Task]) -> None:
             raise AssignorError(f"task {task} is active on no member; expected one")
 
 
-def _priced(view: GroupView, params: RackAwareOptimizationParams, own: Prices) -> GroupView:
-    prices = params.prices(own)
+def _priced(params: RackAwareOptimizationParams, assignment: Assignments) -> GroupView:
+    """The group as the assignment has it, at the prices of the parameters."""
+    view, prices = holdings(params.state.view, assignment), params.prices(AVAILABILITY)
     settings = replace(
         view.settings,
         rack_aware_assignment_traffic_cost=prices.traffic,

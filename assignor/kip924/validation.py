@@ -18,23 +18,7 @@ from muster.assignor.check import (
     UNKNOWN_PROCESS_ID,
     UNKNOWN_TASK_ID,
 )
-
-NONE = "NONE"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """The first error of an assignment.
-
-    Attributes:
-        error: its name in KIP-924.
-        task: printed id of the task; None when the error is about a member.
-        member: the member; None when the error is about a task alone.
-    """
-
-    error: str
-    task: str | None = None
-    member: str | None = None
+from muster.assignor.errors import InvalidPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +33,7 @@ def first_violation(
     assignment: Mapping[str, Claim],
     members: Iterable[str],
     stateful: Callable[[str], bool | None],
-) -> Violation | None:
+) -> InvalidPlacement | None:
     """Check an assignment; None = it is valid.
 
     Args:
@@ -66,38 +50,38 @@ def first_violation(
 
 def _unknown_task(
     assignment: Mapping[str, Claim], stateful: Callable[[str], bool | None]
-) -> Violation | None:
+) -> InvalidPlacement | None:
     for member, claim in assignment.items():
         for task in (*claim.active, *claim.copies):
             if stateful(task) is None:
-                return Violation(UNKNOWN_TASK_ID, task, member)
+                return InvalidPlacement(UNKNOWN_TASK_ID, task, member)
     return None
 
 
 def _about_a_task(
     assignment: Mapping[str, Claim], stateful: Callable[[str], bool | None]
-) -> Violation | None:
+) -> InvalidPlacement | None:
     owner: dict[str, str] = {}
     for member, claim in assignment.items():
         for task in claim.active:
             if task in owner:
-                return Violation(ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES, task, member)
+                return InvalidPlacement(ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES, task, member)
             owner[task] = member
     copies = [(member, task) for member, claim in assignment.items() for task in claim.copies]
     for member, task in copies:
         if owner.get(task) == member:
-            return Violation(TWO_ROLES, task, member)
+            return InvalidPlacement(TWO_ROLES, task, member)
     for member, task in copies:
         if not stateful(task):
-            return Violation(INVALID_STANDBY_TASK, task, member)
+            return InvalidPlacement(INVALID_STANDBY_TASK, task, member)
     return None
 
 
-def _about_a_member(assignment: Mapping[str, Claim], members: set[str]) -> Violation | None:
+def _about_a_member(assignment: Mapping[str, Claim], members: set[str]) -> InvalidPlacement | None:
     for error, wrong in (
         (MISSING_PROCESS_ID, members - set(assignment)),
         (UNKNOWN_PROCESS_ID, set(assignment) - members),
     ):
         if wrong:
-            return Violation(error, member=min(wrong))
+            return InvalidPlacement(error, member=min(wrong))
     return None

@@ -69,8 +69,7 @@ def surplus(
 ) -> IntArray:
     """Tasks that members above their share give up, ascending.
 
-    A member gives up its last tasks; with `begins` (see `settle`), those of the units of which it
-    has most.
+    A member gives up its last tasks; with `begins` (see `settle`), those of its largest units.
     """
     over = count > share
     if not over.any():
@@ -116,16 +115,10 @@ def swapped(
     members: int,
     may: Callable[[IntArray, IntArray], NDArray[np.bool_]] | None = None,
 ) -> None:
-    """Exchange moving tasks while that spreads their units more evenly; in place.
+    """Exchange tasks that are `moving` anyway while that spreads their units more evenly; in place.
 
-    The measure is the sum of squares of the numbers of tasks of a unit on a member.
-
-    Args:
-        owner: int32[K].
-        moving: indexes of tasks that move in any case.
-        begins: int[U], index of each unit's first task.
-        members: how many there are.
-        may: which (unit, member) go together, for units and members (int32[N] each); None = all do.
+    The measure is the sum of squares of the numbers of tasks of a unit on a member. `begins` is
+    that of `settle`; `may` says which units and members (int32[N] each) go together, None = all do.
     """
     takers, slot = np.unique(owner[moving], return_inverse=True)
     kinds, kind = np.unique(_unit(begins, moving), return_inverse=True)
@@ -166,12 +159,7 @@ def dealt(room: Counts, level: Counts) -> IntArray:
 
     Neighbouring tasks (of one subtopology) therefore land on different members.
 
-    Args:
-        room: int64[M], free slots of each member.
-        level: int64[M], slots already filled.
-
-    Returns:
-        int32[sum(room)], a member for each task to be placed.
+    Members have `room` slots beside the `level` slots that are filled already, int64[M] each.
     """
     member = np.arange(len(room), dtype=np.int32)
     top, total = level + room, int(room.sum())

@@ -126,11 +126,8 @@ def _within(
     network.supply(task, need)
     network.supply(sink, -need * tasks)
     row, column = np.nonzero(table.price >= 0)
-    gate, unit_of, upper_bound = (
-        member[None, :],
-        np.zeros(tasks, dtype=np.int32),
-        _highest(table.price, need),
-    )
+    gate, unit_of = member[None, :], np.zeros(tasks, dtype=np.int32)
+    upper_bound = _highest(table.price, need)
     if unit is not None and most is not None:
         gate, unit_of = network.nodes(most.size).reshape(most.shape), unit
         network.arcs(gate, member[None, :], most, 0)
@@ -142,7 +139,7 @@ def _within(
     network.pooled(member, pool, box.high - box.low, together)
     network.arcs(pool, sink, need * tasks - int(box.low.sum()), 0)
     lost = network.arcs(task, sink, need, upper_bound)
-    flow, _ = network.solve()
+    flow = network.solve()
     if flow[lost].any():
         return None
     chosen = flow[arcs] > 0

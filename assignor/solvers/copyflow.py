@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.model import Pairs
-from muster.assignor.solvers.flow import Longs, Network
+from muster.assignor.solvers.flow import CostsTooLarge, Longs, Network
 from muster.assignor.solvers.shares import Counts
 from muster.protocol.tasks import IntArray
 
-OVERFULL = 1000
-"""A copy beyond a member's room costs this many times the largest price."""
+OVERFULL = 1000, 30
+"""A copy beyond a member's room costs this many times the largest price; if that is too much to be
+added up, as in large groups, the second number of times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -60,14 +61,24 @@ def chosen(choices: Choices) -> tuple[Pairs, int]:
 
     Returns:
         (index into `need`, member) pairs, and how many copies found no member.
+
+    Raises:
+        CostsTooLarge: there are too many choices for these prices.
     """
+    try:
+        return _chosen(choices, OVERFULL[0])
+    except CostsTooLarge:
+        return _chosen(choices, OVERFULL[1])
+
+
+def _chosen(choices: Choices, overfull: int) -> tuple[Pairs, int]:
     network = Network()
     tasks, members = network.nodes(len(choices.need)), network.nodes(len(choices.room))
     sink = network.node()
     total = int(choices.need.sum())
     network.supply(tasks, choices.need)
     network.supply(sink, -total)
-    overflow_price = (int(choices.price.max(initial=0)) + choices.repeat_price + 1) * OVERFULL
+    overflow_price = (int(choices.price.max(initial=0)) + choices.repeat_price + 1) * overfull
     if choices.value is None:
         use_arcs = [network.arcs(tasks[choices.task], members[choices.member], 1, choices.price)]
     else:
@@ -78,8 +89,8 @@ def chosen(choices: Choices) -> tuple[Pairs, int]:
         network.arcs(members[sharing], pools[choices.pool[sharing]], 1, 0)
         network.arcs(pools, sink, choices.pools, 0)
     network.arcs(members, sink, total, overflow_price)
-    unplaced = network.arcs(tasks, sink, choices.need, overflow_price * OVERFULL)
-    flow, _ = network.solve()
+    unplaced = network.arcs(tasks, sink, choices.need, overflow_price * overfull)
+    flow = network.solve()
     taken = sum((flow[arcs] for arcs in use_arcs), np.zeros(len(choices.task), dtype=np.int64)) > 0
     return Pairs.of(choices.task[taken], choices.member[taken]), int(flow[unplaced].sum())
 

@@ -19,6 +19,13 @@ _TOO_DEAR = (
 )
 
 
+class CostsTooLarge(AssignorError):
+    """The sum of costs may not fit 64 bits.
+
+    Operator action: lower the prices that the message names.
+    """
+
+
 class Network:
     """A flow network under construction. `nodes` hands out node numbers."""
 
@@ -47,12 +54,12 @@ class Network:
         """Add arcs (arguments broadcast); returns the slice of their flows in the answer.
 
         Raises:
-            AssignorError: a cost or capacity does not fit 64 bits.
+            CostsTooLarge: a cost or capacity does not fit 64 bits.
         """
         try:
             flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
         except OverflowError:
-            raise AssignorError(_TOO_DEAR) from None
+            raise CostsTooLarge(_TOO_DEAR) from None
         self._parts.append(flat)
         first = self._arcs
         self._arcs += len(flat[0])
@@ -61,13 +68,9 @@ class Network:
     def pooled(
         self, tail: Longs, pool: int, capacity: Longs, together: tuple[BoolArray, int] | None
     ) -> None:
-        """Add free arcs (capacity int64[N]) from nodes into a pool.
+        """Add free arcs from `tail` nodes into a pool.
 
-        Args:
-            tail: int64[N] nodes.
-            pool: the node they lead to.
-            capacity: int64[N], of each arc.
-            together: nodes (bool[N]) and how much flow these may send in sum; None = any.
+        `together` are nodes (bool[N]) and how much flow these may send in sum; None = any.
         """
         if together is None:
             self.arcs(tail, pool, capacity, 0)
@@ -77,19 +80,17 @@ class Network:
         self.arcs(tail, np.where(of_these, gate, pool), capacity, 0)
         self.arcs(gate, pool, most, 0)
 
-    def solve(self) -> tuple[Longs, int]:
-        """Route all flow from where it enters to where it leaves at the least cost.
-
-        Returns:
-            The flow of every arc, and the total cost.
+    def solve(self) -> Longs:
+        """The flow of every arc when all that enters leaves, at the least cost.
 
         Raises:
-            AssignorError: the network cannot carry the flow, or costs are too large to add up.
+            CostsTooLarge: costs are too large to add up.
+            AssignorError: the network cannot carry the flow.
         """
         from ortools.graph.python import min_cost_flow
 
         if self._arcs == 0:
-            return np.empty(0, dtype=np.int64), 0
+            return np.empty(0, dtype=np.int64)
         solver = min_cost_flow.SimpleMinCostFlow()
         solver.add_arcs_with_capacity_and_unit_cost(
             *(np.concatenate(column) for column in zip(*self._parts, strict=True))
@@ -98,10 +99,11 @@ class Network:
             solver.set_nodes_supplies(nodes, amounts)
         status = solver.solve()
         if status == solver.BAD_COST_RANGE:
-            raise AssignorError(_TOO_DEAR)
+            raise CostsTooLarge(_TOO_DEAR)
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
-        return solver.flows(np.arange(self._arcs)).astype(np.int64), int(solver.optimal_cost())
+        flows: Longs = solver.flows(np.arange(self._arcs)).astype(np.int64)
+        return flows
 
 
 def _flat(part: ArrayLike) -> Longs:

@@ -8,7 +8,7 @@ the one over the lowest edges (by tail, then head) wins, whatever order they wer
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,13 +76,13 @@ class Graph:
             InvalidGraph: source or sink is not set, has edges in the wrong direction, or inflow and
                 outflow of a node differ.
         """
-        amount = self._amount()
+        source, sink = self._end(self._source, "source"), self._end(self._sink, "sink")
+        amount = self._amount(source, sink)
         edges = self.edges()
         network = Network()
         index_of = {node: place for place, node in enumerate(self._nodes())}
         network.nodes(len(index_of))
-        network.supply(index_of[self._end(self._source, "source")], amount)
-        network.supply(index_of[self._end(self._sink, "sink")], -amount)
+        network.supply([index_of[source], index_of[sink]], [amount, -amount])
         scale = len(edges) * max(sum(edge.capacity for edge in edges), 1) + 1
         network.arcs(
             [index_of[edge.tail] for edge in edges],
@@ -90,11 +90,9 @@ class Graph:
             [edge.capacity for edge in edges],
             np.array([edge.cost for edge in edges]) * scale + np.arange(len(edges)),
         )
-        flow, _ = network.solve()
+        flow = network.solve()
         for edge, units in zip(edges, flow.tolist(), strict=True):
-            self._edges[edge.tail, edge.head] = Edge(
-                edge.tail, edge.head, edge.capacity, edge.cost, units
-            )
+            self._edges[edge.tail, edge.head] = replace(edge, flow=units)
         return self.cost()
 
     def _nodes(self) -> list[int]:
@@ -105,8 +103,7 @@ class Graph:
             raise InvalidGraph(f"the {name} is not set")
         return node
 
-    def _amount(self) -> int:
-        source, sink = self._end(self._source, "source"), self._end(self._sink, "sink")
+    def _amount(self, source: int, sink: int) -> int:
         net: Counter[int] = Counter()
         for edge in self._edges.values():
             if edge.head == source:

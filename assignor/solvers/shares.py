@@ -9,7 +9,13 @@ itself and in the sum so far: extras go first to members that would otherwise fa
 of the sum, last to those that would exceed it. If later tasks are too few to raise all members to
 their share of the sum, the present kind gives the missing extras (`left_to_others`).
 
-This module knows counts only: no tasks, no owners.
+This module knows counts only: no tasks, no owners. Everywhere in it these are:
+
+    total       tasks of one kind to share out
+    capacity    int64[M], 0 = takes nothing, but at least one is above 0
+    held        int64[M], how many of these tasks each member holds now
+    before      int64[M], tasks of the kinds shared out before this one; None = none
+    later       tasks of the kinds shared out after this one
 """
 
 from __future__ import annotations
@@ -25,12 +31,7 @@ Counts = NDArray[np.int64]
 
 
 def rounded_down(total: int, capacity: Counts) -> tuple[Counts, int]:
-    """Shares rounded down, and how many extras remain.
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0; a member of capacity 0 is due nothing.
-    """
+    """Shares rounded down, and how many extras remain; a member of capacity 0 is due nothing."""
     floor = total * capacity // capacity.sum()
     return floor, total - int(floor.sum())
 
@@ -59,11 +60,6 @@ def slack(total: int, capacity: Counts, before: Counts | None = None) -> Slack:
 
     Members below their share of the sum of kinds must have an extra, and so must members that
     would be idle although there is a task for every member (EX-H10).
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0.
-        before: int64[M], tasks of the kinds shared out before this one; None = none.
     """
     floor, extras = rounded_down(total, capacity)
     if extras == 0:
@@ -101,15 +97,7 @@ def left_to_others(total: int, capacity: Counts, later: int) -> Together | None:
 
     Tasks that are placed later raise members that are below their share of the sum. If they are too
     few to raise all of these, some must get an extra now, and the other members leave it to them.
-    Such a choice always exists.
-
-    Args:
-        total: tasks of the kind to share out now.
-        capacity: int64[M], at least one above 0.
-        later: tasks that are placed after these.
-
-    Returns:
-        The other members and how many tasks of this kind they may take; None = any number.
+    Such a choice always exists. None = the other members may take any number of this kind.
     """
     floor, extras = rounded_down(total, capacity)
     short = np.maximum(rounded_down(total + later, capacity)[0] - floor, 0)
@@ -131,19 +119,8 @@ def shares(
     """Shares of one kind of task, with the extras where most tasks can stay.
 
     Within a level of `slack`, extras go first to members that hold more than their share rounded
-    down, then to those that would with their learners or warm copies (`hints`), then where the load
-    ends lowest, then in order of id.
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0.
-        held: int64[M], how many of these tasks each member holds now.
-        before: int64[M], tasks of the kinds shared out before this one; None = none.
-        hints: int64[M] each, how many more each could take at little cost, cheapest kind first.
-        later: tasks of the kinds shared out after this one.
-
-    Returns:
-        int64[M], summing up to `total`.
+    down, then to those that would with their learners or warm copies (`hints`, int64[M] each, the
+    cheapest kind first), then where the load ends lowest, then in order of id.
     """
     open_shares = slack(total, capacity, before)
     if open_shares.extras == 0:
@@ -169,14 +146,9 @@ def shares(
 def bounded_shares(
     total: int, capacity: Counts, held: Counts, before: Counts, most: Counts
 ) -> Counts:
-    """Shares with an upper bound per member; the other members take the remainder.
+    """Shares with `most` (int64[M]) as upper bounds; the other members take the remainder.
 
-    Args:
-        total: tasks to share out; cut to what the bounds allow.
-        capacity: int64[M], 0 = takes nothing.
-        held: as in `shares`.
-        before: as in `shares`.
-        most: int64[M], upper bounds.
+    The total is cut to what the bounds allow.
     """
     share = np.zeros(len(capacity), dtype=np.int64)
     unbounded = capacity > 0
@@ -199,12 +171,8 @@ def undecided(
     """Take back the extras that another member could get instead.
 
     Two members of equal capacity can exchange their counts if one is to end with one task more
-    than the other, of this kind and in total. They form a pool, in which either gets the task.
-
-    Args:
-        share: int64[M], shares of one kind of task.
-        capacity: int64[M], 0 = takes nothing.
-        beside: int64[M], tasks of other kinds.
+    than the other, of this kind and in total (`beside` are tasks of other kinds). They form a pool,
+    in which either gets the task.
 
     Returns:
         int64[M] what each gets in any case, int32[M] its pool (-1 = none), int64[P] how many
@@ -226,13 +194,9 @@ def undecided(
 def filled_shares(
     total: int, capacity: Counts, held: Counts, present: Counts | None = None
 ) -> Counts:
-    """Shares where no member gives tasks up: as even as that allows.
+    """Shares where no member gives `held` tasks up: as even as that allows.
 
-    Args:
-        total: tasks to share out, at least `held` of them.
-        capacity: int64[M], 0 = takes nothing.
-        held: int64[M], tasks that stay.
-        present: int64[M], all tasks each member holds, which stay if they can; None = `held`.
+    `present` are all tasks of each member, which stay if they can; None = `held`.
     """
     share = np.zeros(len(capacity), dtype=np.int64)
     present = held if present is None else present
@@ -253,12 +217,6 @@ def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: floa
     A member may hold anything from its due minus to its due plus the percentage (S2-28); 0 gives
     the plain shares. Tasks left over go to the members that lack most by proportion; lacking tasks
     are taken from those that hold most.
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0.
-        held: int64[M], how many of these tasks each member holds now.
-        percentage: of the due.
     """
     due = total * capacity / capacity.sum()
     floor = total * capacity // capacity.sum()
@@ -270,19 +228,9 @@ def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: floa
 
 
 def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Counts | None:
-    """Shares of one kind that make the sum of kinds fair where capacities differ.
+    """Shares of one kind that make the sum of kinds fair; None if earlier kinds leave no fair sum.
 
     Plain `shares` keep each kind fair first; with unequal capacities the sum may then be uneven.
-    Here the sum comes first.
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0.
-        held: int64[M], how many of these tasks each member holds now.
-        before: int64[M], tasks of the kinds shared out before this one.
-
-    Returns:
-        int64[M], or None if earlier kinds leave no fair sum.
     """
     bounds = fair_sum(total, capacity, before)
     if bounds is None:
@@ -293,13 +241,7 @@ def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Cou
 
 
 def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Counts] | None:
-    """Least and most tasks of all kinds each member may hold; None if no fair sum is left.
-
-    Args:
-        total: tasks still to share out.
-        capacity: int64[M], at least one above 0.
-        before: int64[M], tasks shared out already.
-    """
+    """Least and most tasks of all kinds each member may hold; None if no fair sum is left."""
     all_kinds = total + int(before.sum())
     due = all_kinds * capacity
     low = np.maximum(due // capacity.sum(), before)
@@ -330,10 +272,8 @@ def _units(
     share: Counts, most: Counts, due: NDArray[np.float64], number: int, *, upwards: bool
 ) -> Counts:
     """int64[M]: by how much each share changes, one unit at a time, largest need first."""
-    most_steps = np.clip(most, 0, number)
-    member = np.repeat(np.arange(len(share)), most_steps)
-    starts = np.cumsum(most_steps) - most_steps
-    nth = np.arange(len(member)) - starts[member]
+    member = np.repeat(np.arange(len(share)), np.clip(most, 0, number))
+    nth = np.arange(len(member)) - np.searchsorted(member, member)
     level = (share[member] + nth + 0.5) if upwards else -(share[member] - nth - 0.5)
     order = np.argsort(np.round(level / np.maximum(due[member], 1e-9), 9), kind="stable")
     return np.bincount(member[order[:number]], minlength=len(share))

@@ -9,7 +9,7 @@ loads are exact shares rounded down or up. Within a box one minimum-cost flow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
@@ -32,12 +32,7 @@ _MAX_LEVELS = 24
 
 
 def small(tasks: int, capacity: Counts) -> bool:
-    """Whether a problem is small enough to be solved exactly.
-
-    Args:
-        tasks: how many there are.
-        capacity: int64[M], 0 = takes nothing.
-    """
+    """Whether a problem of so many tasks is small enough to be solved exactly."""
     members = len(capacity)
     if tasks * members > MAX_PAIRS or members > MAX_MEMBERS:
         return False
@@ -80,18 +75,29 @@ def boxes(
         if none_idle and total + int(beside.sum()) >= np.count_nonzero(usable):
             bounds = _busy(total, bounds, usable & (beside == 0))
     size = np.where(usable, capacity // np.gcd.reduce(capacity[usable]), 0)
-    by_bounds: dict[tuple[bytes, bytes], Box] = {}
+    found: list[Box] = []
     for bottom, top in _ranges(total + int(beside.sum()), size[usable]):
         low = np.maximum(-(-size * bottom.numerator // bottom.denominator) - beside, bounds.low)
         high = np.minimum(size * top.numerator // top.denominator - beside, bounds.high)
-        if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
-            box = _tight(total, low, high)
-            by_bounds.setdefault((box.low.tobytes(), box.high.tobytes()), box)
+        if _holds(total, low, high):
+            found.append(_tight(total, low, high))
     if fair:
-        box = _tight(total, bounds.low, bounds.high)
-        by_bounds.setdefault((box.low.tobytes(), box.high.tobytes()), box)
+        found.append(_tight(total, bounds.low, bounds.high))
     together = left_to_others(total, capacity, later) if fair and later else None
-    return [box._replace(together=together) for box in by_bounds.values()]
+    return [box._replace(together=together) for box in _distinct(found)]
+
+
+def _holds(total: int, low: Counts, high: Counts) -> bool:
+    """Whether a box with these bounds has counts that sum up to the total."""
+    return bool((low <= high).all()) and int(low.sum()) <= total <= int(high.sum())
+
+
+def _distinct(boxes_: Iterable[Box]) -> list[Box]:
+    """Boxes without later ones that have the same bounds."""
+    by_bounds: dict[tuple[bytes, bytes], Box] = {}
+    for box in boxes_:
+        by_bounds.setdefault((box.low.tobytes(), box.high.tobytes()), box)
+    return list(by_bounds.values())
 
 
 def _fair(total: int, capacity: Counts, beside: Counts) -> Box | None:
@@ -99,8 +105,7 @@ def _fair(total: int, capacity: Counts, beside: Counts) -> Box | None:
     due = (total + int(beside.sum())) * capacity
     low = np.maximum(due // capacity.sum() - beside, 0)
     high = -(-due // capacity.sum()) - beside
-    fits = (low <= high).all() and int(low.sum()) <= total <= int(high.sum())
-    return Box(low, high) if fits else None
+    return Box(low, high) if _holds(total, low, high) else None
 
 
 def _busy(total: int, fair: Box, idle: NDArray[np.bool_]) -> Box:
@@ -119,8 +124,8 @@ def _tight(total: int, low: Counts, high: Counts) -> Box:
 
 def _ranges(total: int, size: Counts) -> list[tuple[Fraction, Fraction]]:
     """Ranges of load around the mean, at most 1 wide, where rounding changes; narrowest first."""
-    if (size == 1).all():
-        return _of_equals(total, len(size))
+    if (size == 1).all():  # whole numbers
+        return [(Fraction(total // len(size)), Fraction(-(-total // len(size))))]
     mean = Fraction(total, int(size.sum()))
     levels = _near(mean, size)
     ranges = [
@@ -145,13 +150,7 @@ def _near(mean: Fraction, size: Counts) -> list[Fraction]:
 
 
 def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
-    """Boxes of counts that let every member keep its tasks, with the least difference of loads.
-
-    Args:
-        total: tasks to place, held ones included.
-        capacity: int64[M], 0 = takes nothing.
-        held: int64[M], tasks that stay.
-    """
+    """Boxes of counts that let members keep `held` tasks, with the least difference of loads."""
     share = filled_shares(total, capacity, held)
     below_share = share > held
     usable = capacity > 0
@@ -171,15 +170,10 @@ def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
             break
         low = np.maximum(-(-size * bottom.numerator // bottom.denominator), held)
         high = np.maximum(size * top.numerator // top.denominator, held)
-        if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
+        if _holds(total, low, high):
             least = difference
             candidates.append(Box(low, high))
     return candidates or [Box(share, share)]
-
-
-def _of_equals(total: int, members: int) -> list[tuple[Fraction, Fraction]]:
-    """`_ranges` for members of equal capacity: whole numbers."""
-    return [(Fraction(total // members), Fraction(-(-total // members)))]
 
 
 def least_uneven_shares(total: int, capacity: Counts, held: Counts) -> Counts:
@@ -249,13 +243,12 @@ def cheapest(
 
 def overlaps(total: int, first_boxes: Sequence[Box], other_boxes: Sequence[Box]) -> list[Box]:
     """Boxes of the counts that are in a box of each list."""
-    by_bounds: dict[tuple[bytes, bytes], Box] = {}
-    for first in largest(first_boxes):
-        for other in other_boxes:
-            low, high = np.maximum(first.low, other.low), np.minimum(first.high, other.high)
-            if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
-                by_bounds.setdefault((low.tobytes(), high.tobytes()), Box(low, high))
-    return list(by_bounds.values())
+    shared = (
+        Box(np.maximum(first.low, other.low), np.minimum(first.high, other.high))
+        for first in largest(first_boxes)
+        for other in other_boxes
+    )
+    return _distinct(box for box in shared if _holds(total, box.low, box.high))
 
 
 def largest(choices: Sequence[Box]) -> list[Box]:

@@ -107,7 +107,7 @@ def place(
     warm = graph.copies(group_of)
     cross = graph.crossing()
     enter = graph.entering()
-    flow, _ = graph.network.solve()
+    flow = graph.network.solve()
     owner = np.full(len(freight.home), NO_MEMBER, dtype=np.int32)
     chosen = flow[warm.arcs] > 0
     owner[freight.task[warm.of[chosen]]] = freight.member[warm.of[chosen]]

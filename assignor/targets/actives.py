@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
+from muster.assignor.copies import NO_COPY, Copies, Longs, contains
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -42,13 +42,13 @@ class ByCopies:
                 total = len(tasks) + int(before.sum())
                 share = filled_shares(total, inputs.capacity, before) - before
         if share is None:
-            hints = [] if inputs.at_once else _hints(inputs.view, inputs.copies, actives)
+            hints = [] if inputs.at_once else _hints(inputs.copies, actives)
             share = shares(len(tasks), inputs.capacity, count, before, hints, actives.later)
         return self.within(actives, share)
 
     def within(self, actives: Actives, room: Counts) -> Settled:
         """Owners with the fewest moves; each member takes `room` (int64[M]) tasks."""
-        return Settled(settled_to(self._inputs.view, self._inputs.copies, actives, room))
+        return Settled(settled_to(self._inputs.copies, actives, room))
 
 
 def uneven(capacity: Counts) -> bool:
@@ -57,22 +57,18 @@ def uneven(capacity: Counts) -> bool:
     return bool((usable != usable[0]).any())
 
 
-def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts) -> IntArray:
-    """int32[K]: owners with the given counts, the fewest moves, and copies used.
-
-    Args:
-        view: the group.
-        copies: its copies.
-        actives: what to place.
-        share: int64[M], summing up to the number of tasks.
-    """
-    count, first_of_unit = held(actives.home, len(share)), begins_of(view, actives.task)
-    if alike(view, copies, actives.task):
+def settled_to(copies: Copies, actives: Actives, share: Counts) -> IntArray:
+    """int32[K]: owners with `share` (int64[M]) tasks each, the fewest moves, and copies used."""
+    view = copies.view
+    count, first_of_unit = held(actives.home, len(share)), _begins(view, actives.task)
+    if _alike(copies, actives.task):
         return settle(actives.home, share, count, first_of_unit)
     unowned = actives.home == NO_MEMBER
     over = count > share
     moving = unowned | np.append(over, False)[actives.home]
-    nearby = _copies_with_room(view, copies, actives, moving, count < share)
+    nearby = copies.of(actives.task[moving])
+    elsewhere = view.active[nearby.task] != nearby.member
+    nearby = nearby.only((count < share)[nearby.member] & elsewhere)
     moving_tasks = np.flatnonzero(moving)
     stateless = ~view.tasks.stateful[actives.task[moving_tasks]]
     kinds_differ = over.any() and stateless.any() and not stateless.all()
@@ -87,7 +83,7 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         leaving=1,
         task=np.searchsorted(actives.task[moving_tasks], nearby.task).astype(np.int32),
         member=nearby.member,
-        rank=quality(view, copies, nearby),
+        rank=quality(copies, nearby),
         no_copy=NO_STATE,
         free=1,
         spread=view.tasks.unit_of[actives.task[moving_tasks]],
@@ -98,7 +94,7 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     return owner
 
 
-def begins_of(view: GroupView, tasks: IntArray) -> IntArray | None:
+def _begins(view: GroupView, tasks: IntArray) -> IntArray | None:
     """int[U]: index of each unit's first task among ascending tasks; None if there is one unit."""
     start: IntArray = view.tasks.start[:-1]
     if len(start) == 1:
@@ -108,16 +104,16 @@ def begins_of(view: GroupView, tasks: IntArray) -> IntArray | None:
     return start
 
 
-def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:
+def _alike(copies: Copies, tasks: IntArray) -> bool:
     """Whether it does not matter which tasks move: no copies, and all stateful or all stateless."""
-    stateful = view.tasks.stateful[tasks] if len(tasks) < len(view.tasks) else view.tasks.stateful
-    any_stateful = bool(stateful.any())
-    return not any_stateful or (copies.none and bool(stateful.all()))
+    stateful = copies.view.tasks.stateful
+    stateful = stateful[tasks] if len(tasks) < len(stateful) else stateful
+    return not stateful.any() or (copies.none and bool(stateful.all()))
 
 
-def _hints(view: GroupView, copies: Copies, actives: Actives) -> list[Counts]:
+def _hints(copies: Copies, actives: Actives) -> list[Counts]:
     """Per member its running learners; the same plus warm copies of tasks without an owner."""
-    members = len(view.members)
+    view, members = copies.view, len(copies.view.members)
     learners = np.zeros(members, dtype=np.int64)
     if len(view.learner):
         among_these = np.isin(view.learner.task, actives.task)
@@ -132,16 +128,9 @@ def _hints(view: GroupView, copies: Copies, actives: Actives) -> list[Counts]:
     return hints
 
 
-def _copies_with_room(
-    view: GroupView, copies: Copies, actives: Actives, moving: BoolArray, room: BoolArray
-) -> Pairs:
-    pairs = copies.of(actives.task[moving])
-    return pairs.only(room[pairs.member] & (view.active[pairs.task] != pairs.member))
-
-
-def quality(view: GroupView, copies: Copies, pairs: Pairs) -> Longs:
+def quality(copies: Copies, pairs: Pairs) -> Longs:
     """int64[K]: rank of each copy, `READY` (best) to `NO_STATE`."""
-    codes = code(pairs.task, pairs.member)
+    view, codes = copies.view, pairs.code
     rank = np.where(copies.lag(pairs.task, pairs.member) == NO_COPY, NO_STATE, COLD_COPY)
     rank[contains(view.standby, codes)] = STANDBY
     rank[contains(view.learner, codes)] = LEARNER

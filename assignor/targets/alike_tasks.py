@@ -67,7 +67,7 @@ def used(
         anywhere, sink, demand.sum(), 100 * NEW_COPY * scale
     )  # where there is no room for all
     network.arcs(members[takers], sink, room[takers], 0)
-    flow, _ = network.solve()
+    flow = network.solve()
     new = np.zeros_like(room)
     new[takers] = flow[take_new]
     return _dealt(groups, tasks, group, member, flow[use_existing]), new

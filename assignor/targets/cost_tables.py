@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from muster.assignor.copies import NO_COPY, Copies, Longs, contains
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 
 READY, WARM, LEARNER, STANDBY, COLD_COPY, UNREPORTED, NO_STATE = range(7)
 """How good a copy is as a destination, best first.
@@ -22,19 +22,11 @@ READY, WARM, LEARNER, STANDBY, COLD_COPY, UNREPORTED, NO_STATE = range(7)
 
 
 class Figures:
-    """The figures of a view.
+    """The figures of a group; `usable` (bool[M]) members may be given tasks."""
 
-    Args:
-        view: the group.
-        copies: its copies.
-        usable: bool[M], members that may be given tasks.
-    """
-
-    def __init__(self, view: GroupView, copies: Copies, usable: BoolArray) -> None:
-        self._view = view
-        self._copies = copies
-        self._usable = usable
-        self.shape = len(view.tasks), len(view.members)
+    def __init__(self, copies: Copies, usable: BoolArray) -> None:
+        self._view, self._copies, self._usable = copies.view, copies, usable
+        self.shape = len(self._view.tasks), len(self._view.members)
         task = np.repeat(np.arange(self.shape[0], dtype=np.int32), self.shape[1])
         member = np.tile(np.arange(self.shape[1], dtype=np.int32), self.shape[0])
         self._pairs = Pairs(task, member)
@@ -42,6 +34,11 @@ class Figures:
     def _table(self, values: BoolArray) -> BoolArray:
         table: BoolArray = values.reshape(self.shape)
         return table
+
+    @cached_property
+    def _lag(self) -> Longs:
+        """int64[T, M], as `Copies.lag`."""
+        return self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
 
     @cached_property
     def stateful(self) -> BoolArray:
@@ -63,8 +60,8 @@ class Figures:
     @cached_property
     def bare(self) -> BoolArray:
         """bool[T, M]: the task is stateful and the member has no state of it."""
-        lag = self._copies.lag(self._pairs.task, self._pairs.member)
-        return self._table(lag == NO_COPY) & self.stateful
+        bare: BoolArray = (self._lag == NO_COPY) & self.stateful
+        return bare
 
     @cached_property
     def standing(self) -> BoolArray:
@@ -91,10 +88,9 @@ class Figures:
     @cached_property
     def somewhere_warm(self) -> BoolArray:
         """bool[T, 1]: a member that may be given tasks is caught up."""
-        warm_exists: BoolArray = (self.warm & self._usable).any(
-            axis=1, keepdims=True
-        ) & self.stateful
-        return warm_exists
+        warm = (self.warm & self._usable).any(axis=1, keepdims=True)
+        somewhere_warm: BoolArray = warm & self.stateful
+        return somewhere_warm
 
     @cached_property
     def cold(self) -> BoolArray:
@@ -112,8 +108,7 @@ class Figures:
         any_state = state <= standbys
         if standbys <= 0 or standbys >= np.count_nonzero(self._usable) - 1:
             any_state = np.ones_like(any_state)
-        behind = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
-        behind = np.where(self._usable, behind, NO_COPY)
+        behind = np.where(self._usable, self._lag, NO_COPY)
         least = behind.min(axis=1, keepdims=True)
         first = (behind == least) & (behind != NO_COPY) & (self.standing | any_state)
         unowned = self.orphaned & self.stateful & ~self.somewhere_warm
@@ -122,9 +117,7 @@ class Figures:
 
     def late(self, standbys: int) -> BoolArray:
         """bool[T, M]: another member runs the active meanwhile, while a learner restores here."""
-        late: BoolArray = (self.moved & ~self.warm & self.stateful) | self.cold
-        late |= self.outrun(standbys)
-        return late
+        return (self.moved & ~self.warm & self.stateful) | self.cold | self.outrun(standbys)
 
     def wasted(self, standbys: int) -> BoolArray:
         """bool[T, M]: an active here leaves a copy unused, and one more is restored.
@@ -150,19 +143,16 @@ class Figures:
     @cached_property
     def behind(self) -> Longs:
         """int64[T, M]: lag of the copy as a power of two; 0 where there is no state."""
-        lag = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
-        lag = np.where(self.bare | ~self.stateful, 0, lag)
+        lag = np.where(self.bare | ~self.stateful, 0, self._lag)
         powers: Longs = np.floor(np.log2(lag + 1.0)).astype(np.int64)
         return powers
 
     def usefulness(self, at_once: BoolArray) -> Longs:
         """int64[T, M]: rank as the place of a standby, best first.
 
-        The order: a present standby, the former owner (S2-14), a warm copy, a learner, state of any
-        age, a standby without a reported lag, nothing.
-
-        Args:
-            at_once: bool[T, 1], whether the task's owner may give it up in this generation.
+        The order: a present standby, the former owner (S2-14; 1 if it may give the task up
+        `at_once`, bool[T, 1]), a warm copy, a learner, state of any age, a standby without a
+        reported lag, nothing.
         """
         rank = np.where(self.bare, 7, 5)
         rank[self.learning] = 4

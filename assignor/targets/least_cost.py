@@ -56,28 +56,24 @@ class ByCost:
             stateful = inputs.view.tasks.stateful[actives.task].any()
             prices = inputs.racks.stateful if stateful else STATELESS
         owner, cost = settled_by_cost(
-            inputs.view, inputs.copies, actives, inputs.capacity, inputs.racks, prices,
-            counts=counts, window=window,
-        )  # fmt: skip
+            inputs.copies, actives, inputs.capacity, inputs.racks, prices, counts, window
+        )
         return Settled(owner, None if inputs.racks is None else cost)
 
 
 def settled_by_cost(
-    view: GroupView,
     copies: Copies,
     actives: Actives,
     capacity: Counts,
     racks: Racks | None,
     prices: Prices,
-    *,
     counts: Counts | None = None,
     window: Window | None = None,
 ) -> tuple[IntArray, int]:
     """Owners of the given actives at the least cost for balanced counts.
 
     Args:
-        view: the group.
-        copies: its copies; of equally cheap placements the one with the best copies wins.
+        copies: the group's copies; of equally cheap placements the one with the best copies wins.
         actives: what to place.
         capacity: int64[M], 0 = takes nothing.
         racks: None = all racks cost the same.
@@ -89,12 +85,13 @@ def settled_by_cost(
     Returns:
         int32[K] owners, `NO_MEMBER` where no member may take a task, and the cost.
     """
+    view = copies.view
     classes = _classes(view, actives.task, racks, prices, apart=window is not None)
     owner = np.full(len(actives.task), NO_MEMBER, dtype=np.int32)
     usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
     placeable = np.flatnonzero(usable[classes.of]).astype(np.int32)
     room = _room(view, actives, capacity) if counts is None else _exactly(counts)
-    nearby = _near(view, copies, actives, placeable)
+    nearby = _near(copies, actives, placeable)
     freight = Freight(
         home=actives.home[placeable],
         kind=classes.of[placeable],
@@ -104,7 +101,7 @@ def settled_by_cost(
         leaving=prices.overlap,
         task=np.searchsorted(actives.task[placeable], nearby.task).astype(np.int32),
         member=nearby.member,
-        rank=quality(view, copies, nearby),
+        rank=quality(copies, nearby),
         no_copy=NO_STATE,
         spread=view.tasks.unit_of[actives.task[placeable]],
     )
@@ -122,7 +119,7 @@ def _exactly(counts: Counts) -> Room:
 
 def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
     if not view.unrestricted:
-        shared = restricted(view, actives.task, actives.home, capacity, actives.before)
+        shared = restricted(view, actives, capacity)
         return Room(shared.share, 0, np.zeros_like(capacity))
     if actives.before is not None and uneven(capacity):
         bounds = fair_sum(len(actives.task), capacity, actives.before)
@@ -144,9 +141,9 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
     return Room(base, 0, np.zeros_like(base))
 
 
-def _near(view: GroupView, copies: Copies, actives: Actives, chosen: IntArray) -> Pairs:
+def _near(copies: Copies, actives: Actives, chosen: IntArray) -> Pairs:
     """Copies of stateful tasks at members other than their owner."""
-    pairs = copies.of(actives.task[chosen])
+    view, pairs = copies.view, copies.of(actives.task[chosen])
     home = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     home[actives.task] = actives.home
     keep = (home[pairs.task] != pairs.member) & ~view.draining[pairs.member]

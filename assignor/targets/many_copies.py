@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Longs, code, contains
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import dealt
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -27,22 +27,15 @@ from muster.protocol.tasks import IntArray
 
 
 def dealt_out(
-    view: GroupView,
     request: StandbyRequest,
     existing: ExistingCopies,
     tasks: IntArray,
     need: Counts,
     room: Counts,
 ) -> tuple[Pairs, int]:
-    """Use existing copies where they are worth most, and deal the rest round robin.
+    """Use existing copies where they are worth most, and deal the rest round robin, without tolls.
 
-    Args:
-        view: the group.
-        request: what is asked for; tolls are ignored.
-        existing: copies to use.
-        tasks: tasks that lack copies.
-        need: int64[T], copies each needs.
-        room: int64[M], copies each member takes.
+    The arguments are those of `alike_tasks.used`.
 
     Returns:
         The pairs, and how many copies could not be placed.
@@ -52,21 +45,16 @@ def dealt_out(
     slots = np.roll(dealt(free, -free), -1)  # shifted by one against the deal of the actives
     task_of_slot = np.repeat(tasks, lacking)[: len(slots)]  # adjacent slots are different members
     slots = slots[: len(task_of_slot)]
-    pairs = _without_clashes(view, request, used_pairs, task_of_slot, slots, stride=7, racks=True)
+    pairs = _without_clashes(request, used_pairs, task_of_slot, slots, stride=7, racks=True)
     return pairs, int(need[tasks].sum()) - len(pairs)
 
 
 def by_classes(
-    view: GroupView, request: StandbyRequest, need: Counts, present: Pairs, room: Counts
+    request: StandbyRequest, need: Counts, present: Pairs, room: Counts
 ) -> PlacedStandbys:
-    """Choose the cheapest rack for every copy by one flow over classes.
+    """Choose the cheapest rack for every copy by one flow over classes; `present` ones may stay.
 
-    Args:
-        view: the group.
-        request: what is asked for, with a toll.
-        need: int64[T], copies each task needs.
-        present: copies that may stay.
-        room: int64[M], copies each member takes.
+    Each task needs `need` (int64[T]) copies, each member has `room` (int64[M]) for some.
     """
     toll = request.toll
     assert toll is not None
@@ -94,12 +82,11 @@ def by_classes(
     if not request.tolls_first:
         bound += request.leaving * int(np.count_nonzero((home != NO_MEMBER) & (owner != home)))
     order = np.lexsort((copy, toll.class_of[copy], toll.rack[owner]))
-    pairs = _without_clashes(view, request, no_pairs(), copy[order], owner[order], stride=1)
+    pairs = _without_clashes(request, no_pairs(), copy[order], owner[order], stride=1)
     return PlacedStandbys(pairs, int(need.sum()) - len(pairs), bound)
 
 
 def _without_clashes(
-    view: GroupView,
     request: StandbyRequest,
     pairs: Pairs,
     task: IntArray,
@@ -115,7 +102,7 @@ def _without_clashes(
     active is exchanged too if that causes no clash (S4-29).
     """
     count = len(task)
-    unit = view.tasks.unit_of
+    unit = request.view.tasks.unit_of
 
     def clashes(tasks: IntArray, slots: IntArray) -> BoolArray:
         bad = request.target[tasks] == slots
@@ -126,15 +113,17 @@ def _without_clashes(
         clashing: BoolArray = bad
         return clashing
 
+    def exchange(one: Longs, other: Longs) -> None:
+        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
+        one, other = one[fits], other[fits]
+        slot[one], slot[other] = slot[other], slot[one]
+
     slot = slot.copy()
     for step in range(1, min(count, 64)):
         clashing = np.flatnonzero(clashes(task, slot) | _repeated(code(task, slot)))
         if len(clashing) == 0:
             break
-        one, other = _disjoint(clashing, (clashing + step * stride) % count)
-        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
-        one, other = one[fits], other[fits]
-        slot[one], slot[other] = slot[other], slot[one]
+        exchange(*_disjoint(clashing, (clashing + step * stride) % count))
     for step in range(1, min(count, 64) if racks and request.rack is not None else 1):
         same_rack = request.beside_active(task, slot)
         one = np.flatnonzero(same_rack)
@@ -144,10 +133,7 @@ def _without_clashes(
         before = 1 + same_rack[other].astype(np.int8)
         after = request.beside_active(task[one], slot[other]).astype(np.int8)
         after += request.beside_active(task[other], slot[one])
-        fits = ~(clashes(task[one], slot[other]) | clashes(task[other], slot[one]))
-        fits &= after < before
-        one, other = one[fits], other[fits]
-        slot[one], slot[other] = slot[other], slot[one]
+        exchange(one[after < before], other[after < before])
     clean = ~(clashes(task, slot) | _repeated(code(task, slot)))
     return joined(pairs, Pairs.of(task[clean], slot[clean]))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NO_MEMBER, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares
 from muster.assignor.targets.plan_data import Actives, Plan, Settled, inputs_of, standby_request
@@ -21,41 +21,30 @@ from muster.protocol.tasks import IntArray
 
 
 class Planner:
-    """Plans one view.
+    """Plans one group.
 
     Args:
-        view: the group.
-        copies: its copies.
+        copies: the group's copies.
         default: the assignor's own prices of traffic and moves.
         at_once: whether the plan is carried out without learners.
         bounded: whether tasks move for `subtopology.imbalance.max`.
     """
 
     def __init__(
-        self,
-        view: GroupView,
-        copies: Copies,
-        default: Prices,
-        *,
-        at_once: bool = False,
-        bounded: bool = True,
+        self, copies: Copies, default: Prices, *, at_once: bool = False, bounded: bool = True
     ) -> None:
-        self.view = view
-        self.copies = copies
-        inputs, warnings = inputs_of(view, copies, default, at_once=at_once, bounded=bounded)
+        self.view, self.copies = copies.view, copies
+        inputs, warnings = inputs_of(copies, default, at_once=at_once, bounded=bounded)
         self._inputs = inputs
         self.capacity, self.home = inputs.capacity, inputs.home
-        self.plan = Plan(np.full(len(view.tasks), NO_MEMBER, dtype=np.int32), warnings)
+        self.plan = Plan(np.full(len(self.home), NO_MEMBER, dtype=np.int32), warnings)
         self._strategies = chosen(inputs)
         self._standby_request: StandbyRequest | None = None
 
     def actives(self, tasks: IntArray, *, before: Counts | None = None, later: int = 0) -> None:
-        """Place actives, balanced among themselves and with those placed before and later.
+        """Place ascending actives, balanced among themselves and with those before and later.
 
-        Args:
-            tasks: int32[K], ascending.
-            before: int64[M], actives placed before these; None = none.
-            later: how many actives will be placed after these.
+        `before` and `later` are those of `Actives`.
         """
         if len(tasks) == 0:
             return
@@ -80,31 +69,18 @@ class Planner:
         return None if exact is None else exact.filled()
 
     def settled(self, tasks: IntArray, home: IntArray, room: Counts, before: Counts) -> Settled:
-        """Owners of tasks of one kind within the given room; the plan is not changed.
+        """Owners of tasks of one kind, each member with `room` (int64[M]); the plan stays as it is.
 
-        Args:
-            tasks: tasks to place.
-            home: int32[K], owners they may stay with.
-            room: int64[M], how many each member takes; not used where topics restrict members,
-                because the restrictions decide the balance there.
-            before: int64[M], tasks each member has beside these.
-
-        Returns:
-            Owners with the least traffic where racks count and the fewest moves.
+        They have the least traffic where racks count, and the fewest moves. Where topics restrict
+        members, the restrictions decide the balance, and not `room`.
         """
         return self._strategies.within(Actives(tasks, home, before), room)
 
     def meanwhile(self, running: IntArray) -> IntArray:
-        """Owners of all tasks while stateful ones wait for copies.
+        """Owners of all tasks while the stateful ones wait for copies where they are `running`.
 
         Stateless tasks balance the load that runs now (S2-F25), not the load once every copy is
-        caught up.
-
-        Args:
-            running: int32[T], owner of each stateful task now.
-
-        Returns:
-            int32[T], `running` with the stateless tasks placed.
+        caught up. Both vectors are int32[T].
         """
         stateful, weight = self.view.tasks.stateful, self._strategies.weight
         tasks = np.flatnonzero(~stateful).astype(np.int32)
@@ -128,11 +104,7 @@ class Planner:
         return pairs.only(fits)
 
     def standbys(self, taken: Pairs | None = None) -> None:
-        """Place the standbys of every stateful active that has been placed.
-
-        Args:
-            taken: copies in other roles; a standby never goes to a member that has one.
-        """
+        """Place the standbys of every placed stateful active, beside copies `taken` otherwise."""
         view, plan = self.view, self.plan
         if view.settings.num_standby_replicas == 0:
             return
@@ -142,7 +114,7 @@ class Planner:
         self._standby_request = request
         plan.standby = placed.pairs
         if request.toll is not None:
-            plan.cost += request.cost(view, plan.standby)
+            plan.cost += request.cost(plan.standby)
             plan.bound += placed.bound
         if placed.warning:
             plan.warnings += (placed.warning,)
@@ -154,8 +126,8 @@ class Planner:
 
     def refine(self) -> None:
         """Improve a small plan where that costs nothing."""
-        if self._strategies.refinement is not None:
-            self._strategies.refinement.improve(self.plan, self._standby_request)
+        if self._strategies.refine is not None:
+            self._strategies.refine(self.plan, self._standby_request)
 
     def loads(self) -> Counts:
         """int64[M]: actives placed so far."""

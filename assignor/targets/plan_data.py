@@ -42,18 +42,10 @@ class Inputs:
 
 
 def inputs_of(
-    view: GroupView, copies: Copies, default: Prices, *, at_once: bool, bounded: bool
+    copies: Copies, default: Prices, *, at_once: bool, bounded: bool
 ) -> tuple[Inputs, tuple[str, ...]]:
-    """The inputs of a view's plan, and warnings about settings that cannot be honoured.
-
-    Args:
-        view: the group.
-        copies: its copies.
-        default: the assignor's own prices of traffic and moves.
-        at_once: whether the plan is carried out without learners.
-        bounded: whether tasks move for `subtopology.imbalance.max`.
-    """
-    capacity = usable_capacity(view)
+    """The inputs of a `Planner`, and warnings about settings that cannot be honoured."""
+    view, capacity = copies.view, usable_capacity(copies.view)
     racks, racks_off = racks_of(view, default, standbys=view.settings.num_standby_replicas > 0)
     if racks is not None and not differ(view, racks, capacity > 0):
         racks = None  # every placement reads the same across racks
@@ -163,22 +155,16 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
 
 
 def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyRequest:
-    """The standbys of every stateful active that has been placed.
-
-    Args:
-        inputs: what the plan is made from.
-        plan: its actives.
-        taken: copies in other roles; a standby never goes to a member that has one.
-    """
+    """The standbys of every stateful active that has been placed; see `StandbyRequest.taken`."""
     view, racks = inputs.view, inputs.racks
-    table = None if view.unrestricted else view.kinds
     stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
     return StandbyRequest(
+        view=view,
         tasks=stateful,
         target=plan.active,
         copies=view.settings.num_standby_replicas,
         capacity=inputs.capacity,
-        may=None if table is None else table.allowed[table.kind_of],
+        may=None if view.unrestricted else view.kinds.allowed[view.kinds.kind_of],
         toll=None if racks is None else changelog_toll(view, racks),
         leaving=0 if racks is None else racks.stateful.overlap,
         loads=held(plan.active, len(inputs.capacity)),
@@ -205,7 +191,7 @@ class PlanCost(NamedTuple):
     def of(self, plan: Plan, home: IntArray) -> int:
         """Cost of a plan, with `home` (int32[T]) as owners; actives without an owner are free."""
         view, racks = self.view, self.racks
-        cost = 0 if self.request is None else self.request.cost(view, plan.standby)
+        cost = 0 if self.request is None else self.request.cost(plan.standby)
         if not plan.priced:
             return cost
         placed = plan.active != NO_MEMBER

@@ -45,11 +45,7 @@ OWN_PRICES = {"sticky": STICKINESS, "fallback": STICKINESS}
 
 
 class FromPrevious:
-    """Optimises racks and changes nothing else.
-
-    Args:
-        assignor: the assignor whose prices apply where the settings name none.
-    """
+    """Optimises racks, at the assignor's own prices where settings name none, and nothing else."""
 
     def __init__(self, assignor: str = "high-availability") -> None:
         self.name = assignor
@@ -140,10 +136,8 @@ def _optimised_actives(
     """Cheapest owners of the given tasks with the same counts per member, and their cost."""
     if len(tasks) == 0:
         return active, 0
-    owner, cost = settled_by_cost(
-        view, Copies(view), Actives(tasks, active[tasks]), view.capacity, racks, prices,
-        counts=held(active[tasks], len(view.members)),
-    )  # fmt: skip
+    counts, actives = held(active[tasks], len(view.members)), Actives(tasks, active[tasks])
+    owner, cost = settled_by_cost(Copies(view), actives, view.capacity, racks, prices, counts)
     settled = active.copy()
     settled[tasks] = owner
     return settled, cost
@@ -160,15 +154,10 @@ class Optimised(NamedTuple):
 def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optimised:
     """Cheapest members for the view's standbys; counts per member and per task are kept.
 
-    Args:
-        view: the group; its standbys are optimised.
-        racks: what is read where, from `racks_of` with standbys.
-        active: int32[T], owners; no standby goes to the owner of its task.
-
-    Returns:
-        The pairs, their cost, and a proven bound on it.
+    No standby goes to the owner of its task, `active` (int32[T]).
     """
     request = StandbyRequest(
+        view=view,
         tasks=np.unique(view.standby.task),
         target=active,
         copies=0,
@@ -179,20 +168,20 @@ def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optim
     )
     beside = (active[view.standby.task] == view.standby.member).any()
     if len(view.settings.rack_aware_assignment_tags) > 1 and not beside:
-        pairs = exchanged(view, Zones(view), request)
-        bound = request.cost(view, _by_flow(view, request, diverse=False))
-        return Optimised(pairs, request.cost(view, pairs), bound)
-    pairs = _by_flow(view, request, diverse=bool(view.settings.rack_aware_assignment_tags))
-    cost = request.cost(view, pairs)
+        pairs = exchanged(request)
+        bound = request.cost(_by_flow(request, diverse=False))
+        return Optimised(pairs, request.cost(pairs), bound)
+    pairs = _by_flow(request, diverse=bool(view.settings.rack_aware_assignment_tags))
+    cost = request.cost(pairs)
     return Optimised(pairs, cost, cost)
 
 
-def _by_flow(view: GroupView, request: StandbyRequest, *, diverse: bool) -> Pairs:
-    tasks = request.tasks
+def _by_flow(request: StandbyRequest, *, diverse: bool) -> Pairs:
+    view, tasks = request.view, request.tasks
     room = np.bincount(view.standby.member, minlength=len(view.members))
-    task, member = choices(view, request, tasks, np.flatnonzero(room).astype(np.int32))
+    task, member = choices(request, tasks, np.flatnonzero(room).astype(np.int32))
     new = ~contains(view.standby, code(tasks[task], member))
-    price = request.price(view, len(view.standby), tasks[task], member)
+    price = request.price(len(view.standby), tasks[task], member)
     asked = Choices(
         need=np.bincount(view.standby.task, minlength=len(view.tasks))[tasks],
         room=room,
@@ -201,15 +190,16 @@ def _by_flow(view: GroupView, request: StandbyRequest, *, diverse: bool) -> Pair
         price=price * (len(view.standby) + 1) + new,
     )
     if diverse:
-        asked = _diverse(view, request, asked)
+        asked = _diverse(request, asked)
     picked, missing = chosen(asked)
     if missing:  # an active moved onto the only other member: give that copy up
         return _free(view.standby, request.target, None)
     return Pairs(tasks[picked.task], picked.member)
 
 
-def _diverse(view: GroupView, request: StandbyRequest, asked: Choices) -> Choices:
+def _diverse(request: StandbyRequest, asked: Choices) -> Choices:
     """Demand no fewer distinct values per task: of the tag, or of the rack if tags are missing."""
+    view = request.view
     value = view.rack
     if all(set(view.settings.rack_aware_assignment_tags) <= set(tags) for tags in view.tags):
         value = Zones(view).of

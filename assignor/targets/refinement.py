@@ -16,6 +16,7 @@ is on (S4-25), and the tags of a task's copies stay as different as before (T-03
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,51 +28,49 @@ from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
+from muster.protocol.tasks import IntArray
 
 _FORBIDDEN = 1 << 40
 
-Change = tuple[tuple[int, int, int], ...]
-"""(task, from, to) each: moves the active if `from` is its owner, else a standby."""
+Changes: TypeAlias = tuple[Longs, Longs]
+"""int64[K, N, 3], changes of N steps (task, from, to), and int64[K, F], how the figures change.
+
+A step moves the active if `from` is its owner, else a standby.
+"""
 
 
-class Refinement:
-    """Improves the plan of a small group in which members, tasks and racks are not set apart."""
+def refine(inputs: Inputs, exact: Exact, plan: Plan, request: StandbyRequest | None) -> None:
+    """Make free improvements of a small group's plan until there are none.
 
-    def __init__(self, inputs: Inputs, exact: Exact) -> None:
-        self._inputs, self._exact = inputs, exact
+    Members, tasks and racks are not set apart in such a group. The plan is changed; `request` is
+    the standbys that were asked for, None = none were.
+    """
+    view = inputs.view
+    if (plan.active[view.tasks.stateful] == NO_MEMBER).any() or _optimal(inputs, plan):
+        return
+    cost = None if inputs.racks is None else PlanCost(view, inputs.racks, request)
+    before = 0 if cost is None else cost.of(plan, inputs.home)
+    state = _State(inputs, exact, plan)
+    while state.improve():
+        pass
+    standing = np.argwhere(state.standing).astype(np.int32)
+    plan.active, plan.standby = state.owner, Pairs(standing[:, 0], standing[:, 1])
+    if cost is not None:
+        plan.cost += cost.of(plan, inputs.home) - before
+        if plan.cost < plan.bound:  # the bound was proven for other counts
+            plan.bound = cost.least(plan, inputs.capacity > 0)
 
-    def improve(self, plan: Plan, request: StandbyRequest | None) -> None:
-        """Make free improvements until there are none.
 
-        Args:
-            plan: is changed.
-            request: the standbys that were asked for; None = none were.
-        """
-        inputs, view = self._inputs, self._inputs.view
-        if (plan.active[view.tasks.stateful] == NO_MEMBER).any() or self._optimal(plan):
-            return
-        cost = None if inputs.racks is None else PlanCost(view, inputs.racks, request)
-        before = 0 if cost is None else cost.of(plan, inputs.home)
-        state = _State(inputs, self._exact, plan)
-        while state.improve():
-            pass
-        standing = np.argwhere(state.standing).astype(np.int32)
-        plan.active, plan.standby = state.owner, Pairs(standing[:, 0], standing[:, 1])
-        if cost is not None:
-            plan.cost += cost.of(plan, inputs.home) - before
-            if plan.cost < plan.bound:  # the bound was proven for other counts
-                plan.bound = cost.least(plan, inputs.capacity > 0)
+def _optimal(inputs: Inputs, plan: Plan) -> bool:
+    """Whether only traffic and balance count, and both are optimal already.
 
-    def _optimal(self, plan: Plan) -> bool:
-        """Whether only traffic and balance count, and both are optimal already.
-
-        True if no member has a task or state, no standbys are placed, and capacities are equal.
-        Unequal ones may be uneven for one kind of task, and another kind may make up for it.
-        """
-        copies = self._inputs.copies
-        if len(plan.standby) or not copies.none or (self._inputs.racks and not plan.priced):
-            return False
-        return not uneven(self._inputs.capacity) and (copies.owner == NO_MEMBER).all()
+    True if no member has a task or state, no standbys are placed, and capacities are equal.
+    Unequal ones may be uneven for one kind of task, and another kind may make up for it.
+    """
+    copies = inputs.copies
+    if len(plan.standby) or not copies.none or (inputs.racks and not plan.priced):
+        return False
+    return not uneven(inputs.capacity) and (copies.owner == NO_MEMBER).all()
 
 
 class _State:
@@ -102,12 +101,12 @@ class _State:
         """Make the best free change; False if there is none."""
         return any(self._improve(list(batch)) for batch in (self._changes(), self._chains()))
 
-    def _improve(self, parts: list[tuple[list[Change], Longs]]) -> bool:
+    def _improve(self, parts: list[Changes]) -> bool:
         parts = [part for part in parts if len(part[1])]
         if not parts:
             return False
         gains = np.concatenate([gain for _, gain in parts])
-        changes = [change for part, _ in parts for change in part]
+        changes = [change for part, _ in parts for change in part.tolist()]
         before, idle = self._unfair(), self._idle()
         for index in np.lexsort(gains.T[::-1]).tolist():
             saved = self.owner.copy(), self.standing.copy()
@@ -117,7 +116,7 @@ class _State:
             self.owner, self.standing = saved
         return False
 
-    def _changes(self) -> Iterator[tuple[list[Change], Longs]]:
+    def _changes(self) -> Iterator[Changes]:
         yield self._moves()
         yield self._swaps()
         yield self._role_exchanges()
@@ -135,7 +134,7 @@ class _State:
         exchange = standby[rows, owner][:, None] - standby
         return gain + np.where(self.standing[tasks][:, :, None], exchange, 0)
 
-    def _moves(self) -> tuple[list[Change], Longs]:
+    def _moves(self) -> Changes:
         gain, owner = self._gain(), self.owner[self._placed]
         spread = self._shifted(self._load())[owner]
         spread[np.arange(len(owner)), owner] = 0
@@ -146,12 +145,9 @@ class _State:
         gain = np.concatenate((spread[:, :, None], gain, uneven[:, :, None]), axis=2)
         gain[np.arange(len(owner)), owner] = 0
         row, member = np.nonzero(_free(gain))
-        return [
-            ((int(self._placed[r]), int(owner[r]), int(m)),)
-            for r, m in zip(row.tolist(), member.tolist(), strict=True)
-        ], gain[row, member]
+        return _steps(self._placed[row], owner[row], member), gain[row, member]
 
-    def _swaps(self) -> tuple[list[Change], Longs]:
+    def _swaps(self) -> Changes:
         gain, owner = self._gain(), self.owner[self._placed]
         eager = np.flatnonzero((gain < 0).any(axis=(1, 2)))  # one of the two must gain
         both = gain[eager][:, owner] + gain[:, owner[eager]].swapaxes(0, 1)
@@ -160,34 +156,28 @@ class _State:
         gains = both[row[distinct], right[distinct]]
         left, right = np.sort((eager[row[distinct]], right[distinct]), axis=0)
         order = np.lexsort((right, left))
-        left, right, gains = left[order], right[order], gains[order]
-        return [
-            (
-                (int(self._placed[a]), int(owner[a]), int(owner[b])),
-                (int(self._placed[b]), int(owner[b]), int(owner[a])),
-            )
-            for a, b in zip(left.tolist(), right.tolist(), strict=True)
-        ], np.pad(gains, ((0, 0), (1, 1)))
+        one, other = left[order], right[order]
+        there, back = (self._placed[one], owner[one], owner[other]), self._placed[other]
+        return _steps(*there, back, owner[other], owner[one]), _padded(gains[order])
 
-    def _role_exchanges(self) -> tuple[list[Change], Longs]:
+    def _role_exchanges(self) -> Changes:
         """An active goes to one of its standbys, and that standby to a member with state."""
-        changes: list[Change] = []
-        gains = [np.empty((0, self._active_cost.shape[2] + 2), dtype=np.int64)]
-        shifted = self._shifted(self._load())
-        for task, member in np.argwhere(self.standing).tolist():
-            owner = int(self.owner[task])
-            active, standby = self._active_cost[task], self._standby_cost[task]
-            gain = active[member] - active[owner] + standby - standby[member]
-            spread = np.full((len(gain), 1), shifted[owner, member])
-            gain = np.concatenate((spread, gain, np.zeros_like(spread)), axis=1)
-            free = _free(gain) & ~self.standing[task]
-            free[owner] = False
-            for other in np.flatnonzero(free).tolist():
-                changes.append(((task, owner, member), (task, owner, other)))
-                gains.append(gain[other][None])
-        return changes, np.concatenate(gains)
+        task, member, gain = self._standby_gain()
+        rows, owner = np.arange(len(task)), self.owner[task]
+        active = self._active_cost[task]
+        gain = _padded(gain + (active[rows, member] - active[rows, owner])[:, None])
+        gain[:, :, 0] = self._shifted(self._load())[owner, member][:, None]
+        row, other = np.nonzero(_free(gain) & self._open(task))
+        there = task[row], owner[row], member[row]
+        return _steps(*there, task[row], owner[row], other), gain[row, other]
 
     # ------------------------------------------------------------ standbys
+
+    def _standby_gain(self) -> tuple[Longs, Longs, Longs]:
+        """Task and member of each standby, and int64[K, M, F]: its gain at each other member."""
+        task, member = np.nonzero(self.standing)
+        standby = self._standby_cost[task]
+        return task, member, standby - standby[np.arange(len(task)), member][:, None]
 
     def _open(self, task: Longs) -> BoolArray:
         """bool[K, M]: members without a copy of the task in any role."""
@@ -195,37 +185,23 @@ class _State:
         open_[np.arange(len(task)), self.owner[task]] = False
         return open_
 
-    def _standby_moves(self) -> tuple[list[Change], Longs]:
-        task, member = np.nonzero(self.standing)
-        standby = self._standby_cost[task]
-        gain = standby - standby[np.arange(len(task)), member][:, None]
+    def _standby_moves(self) -> Changes:
+        task, member, gain = self._standby_gain()
         row, to = np.nonzero(_free(gain) & self._open(task))
-        return [
-            ((int(task[r]), int(member[r]), int(m)),)
-            for r, m in zip(row.tolist(), to.tolist(), strict=True)
-        ], np.pad(gain[row, to], ((0, 0), (1, 1)))
+        return _steps(task[row], member[row], to), _padded(gain[row, to])
 
-    def _standby_swaps(self) -> tuple[list[Change], Longs]:
-        task, member = np.nonzero(self.standing)
-        standby = self._standby_cost[task]
-        gain = standby - standby[np.arange(len(task)), member][:, None]
+    def _standby_swaps(self) -> Changes:
+        task, member, gain = self._standby_gain()
         exchange = gain[:, member]
         open_ = self._open(task)[:, member]
         both = exchange + exchange.swapaxes(0, 1)
         one, other = np.nonzero(np.triu(_free(both) & open_ & open_.T))
-        return [
-            (
-                (int(task[a]), int(member[a]), int(member[b])),
-                (int(task[b]), int(member[b]), int(member[a])),
-            )
-            for a, b in zip(one.tolist(), other.tolist(), strict=True)
-        ], np.pad(both[one, other], ((0, 0), (1, 1)))
+        there, back = (task[one], member[one], member[other]), task[other]
+        return _steps(*there, back, member[other], member[one]), _padded(both[one, other])
 
-    def _chains(self) -> Iterator[tuple[list[Change], Longs]]:
+    def _chains(self) -> Iterator[Changes]:
         """A standby goes to a full member where it gains, and one from there to a third member."""
-        task, member = np.nonzero(self.standing)
-        standby = self._standby_cost[task]
-        gain = standby - standby[np.arange(len(task)), member][:, None]
+        task, member, gain = self._standby_gain()
         open_ = self._open(task)
         for first, middle in np.argwhere(_free(gain) & open_).tolist():
             second = np.flatnonzero((member == middle) & (task != task[first]))
@@ -233,20 +209,13 @@ class _State:
             fits = _free(both) & open_[second]
             fits[:, member[first]] = False  # that would be an exchange
             row, to = np.nonzero(fits)
-            yield (
-                [
-                    (
-                        (int(task[first]), int(member[first]), middle),
-                        (int(task[second[r]]), middle, int(m)),
-                    )
-                    for r, m in zip(row.tolist(), to.tolist(), strict=True)
-                ],
-                np.pad(both[row, to], ((0, 0), (1, 1))),
-            )
+            one = np.full_like(row, first)
+            through = task[one], member[one], np.full_like(row, middle)
+            yield _steps(*through, task[second[row]], through[2], to), _padded(both[row, to])
 
     # ------------------------------------------------------------ making and judging
 
-    def _make(self, change: Change) -> None:
+    def _make(self, change: list[list[int]]) -> None:
         for task, source, destination in change:
             if self.owner[task] == source:
                 self.owner[task] = destination
@@ -359,6 +328,17 @@ def _free(gain: Longs) -> BoolArray:
     worse, better = gain > 0, gain < 0
     free: BoolArray = np.logical_and(~worse.any(axis=-1), better.any(axis=-1))
     return free
+
+
+def _steps(*columns: Longs | IntArray) -> Longs:
+    """int64[K, N, 3]: K changes, from the columns (task, from, to) of each of their N steps."""
+    steps: Longs = np.stack(columns, axis=1)
+    return steps.reshape(-1, len(columns) // 3, 3)
+
+
+def _padded(gain: Longs) -> Longs:
+    """The figures between the two of the load, which do not change."""
+    return np.pad(gain, [(0, 0)] * (gain.ndim - 1) + [(1, 1)])
 
 
 def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:

@@ -58,18 +58,9 @@ class Shared:
     apart: bool
 
 
-def restricted(
-    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
-) -> Shared:
-    """Compute the members' shares of tasks under their topics.
-
-    Args:
-        view: the group.
-        task: int32[K], tasks to share out; those no member may take are not shared out.
-        home: int32[K], owners that may keep them, `NO_MEMBER` = none.
-        capacity: int64[M], 0 = takes nothing.
-        before: int64[M], tasks shared out before these; None = none.
-    """
+def restricted(view: GroupView, actives: Actives, capacity: Counts) -> Shared:
+    """The members' shares of actives under their topics; those no member may take are left out."""
+    task, home, before = actives.task, actives.home, actives.before
     allowed, group = view.kinds.groups
     filled = np.zeros_like(capacity) if before is None else before
     one_by_one = len(capacity) * len(task) <= MAX_ONE_BY_ONE
@@ -127,37 +118,34 @@ def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
     return rows, code.astype(np.int32)
 
 
-class ByTopics:
-    """Strategy for stateless tasks where topics restrict members and racks do not count."""
+def by_topics(inputs: Inputs, actives: Actives, _placed: IntArray) -> Settled | None:
+    """Owners of actives where topics restrict members and racks do not count.
 
-    def __init__(self, inputs: Inputs) -> None:
-        self._inputs = inputs
-
-    def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
-        """Owners as even as the restrictions allow; None if a task is stateful: copies count."""
-        view, capacity = self._inputs.view, self._inputs.capacity
-        task, home = actives.task, actives.home
-        if view.tasks.stateful[task].any():
-            return None
-        shared = restricted(view, task, home, capacity, actives.before)
-        owner = home.copy()
-        class_of, count = None, shared.load
-        if not shared.apart:
-            class_of = _classes(shared, home, shared.group.take(_units(view, task)))
-            owner[np.append(shared.member_class, NO_MEMBER).take(home) != class_of] = NO_MEMBER
-            count = held(owner, len(capacity))
-        begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
-        owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
-        unowned = np.flatnonzero(owner == NO_MEMBER)
-        if len(unowned) == 0:
-            return Settled(owner)
-        _place_unowned(view, task, owner, unowned, shared, _queues(shared, count), class_of)
-        unowned = unowned[owner[unowned] != NO_MEMBER]
-        if small(len(task), capacity):
-            return Settled(_evenest(view, task, home, owner, capacity))
-        if 1 < len(unowned) <= MAX_SWAPPED:
-            swapped(owner, unowned, begins, len(capacity), view.kinds.may_take)
+    They are as even as the restrictions allow. None if a task is stateful: copies count.
+    """
+    view, capacity = inputs.view, inputs.capacity
+    task, home = actives.task, actives.home
+    if view.tasks.stateful[task].any():
+        return None
+    shared = restricted(view, actives, capacity)
+    owner = home.copy()
+    class_of, count = None, shared.load
+    if not shared.apart:
+        class_of = _classes(shared, home, shared.group.take(_units(view, task)))
+        owner[np.append(shared.member_class, NO_MEMBER).take(home) != class_of] = NO_MEMBER
+        count = held(owner, len(capacity))
+    begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
+    owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
+    unowned = np.flatnonzero(owner == NO_MEMBER)
+    if len(unowned) == 0:
         return Settled(owner)
+    _place_unowned(view, task, owner, unowned, shared, _queues(shared, count), class_of)
+    unowned = unowned[owner[unowned] != NO_MEMBER]
+    if small(len(task), capacity):
+        return Settled(_evenest(view, task, home, owner, capacity))
+    if 1 < len(unowned) <= MAX_SWAPPED:
+        swapped(owner, unowned, begins, len(capacity), view.kinds.may_take)
+    return Settled(owner)
 
 
 def _evenest(
@@ -210,11 +198,8 @@ def _queues(shared: Shared, count: Counts) -> list[IntArray]:
     room, level = np.maximum(shared.share - count, 0), np.minimum(count, shared.share)
     orders = []
     for members in _lists(shared.member_class, shared.count.shape[1]):
-        room_of_class = room.take(members)
-        dealt_places = (
-            dealt(room_of_class, level.take(members)) if room_of_class.any() else members[:0]
-        )
-        orders.append(members.take(dealt_places).astype(np.int32))
+        places = dealt(room.take(members), level.take(members))
+        orders.append(members.take(places).astype(np.int32))
     return orders
 
 
@@ -307,7 +292,7 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
         size: int64[G], tasks of each group; 0 for groups that no member may take.
         can: bool[G, C], which class may take which group.
         own: int64[G, C], tasks that may stay where they are.
-        takers: the classes.
+        takers: the C classes.
 
     Returns:
         int64[G, C], as even as `can` allows, then with the fewest moves.
@@ -335,6 +320,6 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))
     network.arcs(classes[which], sink, stays, price)
     network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
-    flow, _ = network.solve()
+    flow = network.solve()
     shared_out[g, c] = flow[staying] + flow[moving]
     return shared_out

@@ -12,10 +12,12 @@ than that of the active (S4-29).
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from muster.assignor.copies import Longs, code, contains
-from muster.assignor.model import NO_MEMBER, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.cheapest_in_box import Box, folded
 from muster.assignor.solvers.small_exact import boxes, cheapest, least_uneven, overlaps
@@ -38,12 +40,11 @@ class Exact:
         self._standbys = min(
             inputs.view.settings.num_standby_replicas, int(np.count_nonzero(usable)) - 1
         )
-        self.figures = Figures(inputs.view, inputs.copies, usable)
+        self.figures = Figures(inputs.copies, usable)
 
     def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
         """The best owners; None if no balanced placement is left."""
-        tasks, before = actives.task, actives.before
-        later = actives.later
+        tasks, before, later = actives.task, actives.before, actives.later
         none_idle = not self._at_once and later < int(np.count_nonzero(self._capacity))
         choices = boxes(len(tasks), self._capacity, before, none_idle=none_idle, later=later)
         unit = self._view.tasks.unit_of[tasks] if self._racks and self._racks.by_unit else None
@@ -51,20 +52,17 @@ class Exact:
         figures = [rack_cost, *self._judged(tasks)]
         cost, tie, last = self._cost(figures), self._crowding(tasks), self._dealt(tasks)
         spread = self.spread(tasks)
-        solution = cheapest(cost, tie, choices, unit=unit, spread=spread, last=last)
+        best = partial(cheapest, tie=tie, unit=unit, spread=spread, last=last)
+        solution = best(cost, choices=choices)
         if solution is None:
             return None
         box = solution.box
         if not self._at_once:  # better copies do not change counts (EX-H6)
             count = held(solution.member[:, 0], len(self._capacity))
             box = Box(count, count)
-        with_copies = self._cost(
-            [*figures, self.figures.quality[tasks], self.figures.behind[tasks]]
-        )
+        with_copies = self._cost([*figures, *self._copy_figures(tasks)])
         if not np.array_equal(with_copies, cost):
-            solution = (
-                cheapest(with_copies, tie, [box], unit=unit, spread=spread, last=last) or solution
-            )
+            solution = best(with_copies, choices=[box]) or solution
         owner = solution.member[:, 0]
         if self._racks is None:
             return Settled(owner)
@@ -75,13 +73,9 @@ class Exact:
         if self._racks is not None:
             return None
         tasks = np.arange(len(self._view.tasks), dtype=np.int32)
-        count = held(self._home[tasks], len(self._capacity))
-        copy_figures = self.figures.quality[tasks], self.figures.behind[tasks]
-        cost = self._cost([*self._judged(tasks), *copy_figures])
-        leaves_owner = (self._home[tasks] != NO_MEMBER)[:, None] & (
-            self._home[tasks][:, None] != np.arange(len(self._capacity))
-        )
-        cost[leaves_owner] = -1
+        count = held(self._home, len(self._capacity))
+        cost = self._cost([*self._judged(tasks), *self._copy_figures(tasks)])
+        cost[self._leaves(tasks)] = -1
         solution = cheapest(
             cost,
             self._crowding(tasks),
@@ -96,6 +90,9 @@ class Exact:
         telling = [f for f in figures if (f != f[:, :1]).any()] or figures[:1]
         return np.where(self._capacity > 0, folded(telling), -1)
 
+    def _copy_figures(self, tasks: IntArray) -> tuple[Longs, Longs]:
+        return self.figures.quality[tasks], self.figures.behind[tasks]
+
     def _priced(self, tasks: IntArray) -> Longs:
         """int64[K, M]: traffic and moves at the prices of each kind; 0 where racks do not count."""
         shape = len(tasks), len(self._capacity)
@@ -105,11 +102,15 @@ class Exact:
         stateful = view.tasks.stateful[tasks][:, None]
         prices = self._racks.stateful
         across = self._racks.inputs.across[self._racks.inputs.class_of[tasks]][:, view.rack]
-        home = self._home[tasks][:, None]
-        leaves = (home != NO_MEMBER) & (home != np.arange(shape[1]))
         cost: Longs = across * np.where(stateful, prices.traffic, STATELESS.traffic)
-        cost += leaves * np.where(stateful, prices.overlap, STATELESS.overlap)
+        cost += self._leaves(tasks) * np.where(stateful, prices.overlap, STATELESS.overlap)
         return cost
+
+    def _leaves(self, tasks: IntArray) -> BoolArray:
+        """bool[K, M]: whether each task leaves the owner that it may stay with."""
+        home = self._home[tasks][:, None]
+        leaves: BoolArray = (home != NO_MEMBER) & (home != np.arange(len(self._capacity)))
+        return leaves
 
     def _judged(self, tasks: IntArray) -> list[Longs]:
         """Moves, cold starts, learners lost and copies left unused, later reads across racks."""
@@ -153,11 +154,9 @@ class Exact:
         return rank
 
     def spread(self, tasks: IntArray, beside: IntArray | None = None) -> Spread | None:
-        """How units are spread over members; None if there is one unit.
+        """How the units of tasks are spread over members; None if there is one unit.
 
-        Args:
-            tasks: the tasks to place.
-            beside: int32[T], owners of copies that count as placed; None = none do.
+        `beside` is int32[T], owners of copies that count as placed.
         """
         unit, members = self._view.tasks.unit_of, len(self._capacity)
         if len(self._view.tasks.units) == 1:
@@ -184,7 +183,7 @@ class Exact:
         if pairs is None:
             return None
         missing = request.copies * len(request.tasks) - len(pairs)
-        return PlacedStandbys(pairs, missing, request.cost(self._view, pairs))
+        return PlacedStandbys(pairs, missing, request.cost(pairs))
 
     def _standby_pairs(self, request: StandbyRequest) -> Pairs | None:
         tasks, members = request.tasks, len(self._capacity)

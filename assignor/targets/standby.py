@@ -15,9 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from muster.assignor.copies import Copies, Longs, code, contains
-from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
+from muster.assignor.solvers.flow import CostsTooLarge
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
 from muster.assignor.targets.many_copies import by_classes, dealt_out
 from muster.assignor.targets.standby_request import (
@@ -35,9 +36,9 @@ FEW_ARCS = 5_000
 """Up to this number of arcs, one flow over all of them is fast enough."""
 _FINEST = 1 << 26
 """Largest price up to which racks break ties: the solver multiplies prices."""
-_TOO_MANY = (
-    "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
-    f" {MAX_ARCS:,} choices of member for standbys; traffic alone is minimised"
+_NOT_HONOURED = (
+    "rack.aware.standby.strategy=reliability_then_traffic is not honoured: {} choices of member for"
+    " standbys; traffic alone is minimised"
 )
 
 _PRICE_SAME_RACK = NEW_COPY // 8 + 1
@@ -48,24 +49,15 @@ _PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRIC
 )  # fmt: skip
 
 
-def standbys(view: GroupView, copies: Copies, request: StandbyRequest) -> PlacedStandbys:
+def standbys(copies: Copies, request: StandbyRequest) -> PlacedStandbys:
     """Place the standbys; too few members is a warning, not an error (EX-H7)."""
-    need = np.zeros(len(view.tasks), dtype=np.int64)
+    need = np.zeros(len(request.target), dtype=np.int64)
     need[request.tasks] = request.copies
-    return placed(view, copies, request, need)
+    return placed(copies, request, need)
 
 
-def placed(
-    view: GroupView, copies: Copies, request: StandbyRequest, need: Counts
-) -> PlacedStandbys:
-    """Place as many copies of each task as it needs on members with capacity.
-
-    Args:
-        view: the group.
-        copies: its copies.
-        request: tasks, actives and members; its number of copies is not used.
-        need: int64[T].
-    """
+def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStandbys:
+    """Place `need` (int64[T]) copies of the request's tasks on members with capacity."""
     usable = request.capacity > 0
     demand = int(need.sum())
     need = np.minimum(need, np.count_nonzero(usable) - np.append(usable, False)[request.target])
@@ -73,14 +65,14 @@ def placed(
     tasks = request.tasks[need[request.tasks] > 0]
     if len(tasks) == 0:
         return PlacedStandbys(no_pairs(), short)
-    present = _allowed(view, request, view.standby)
+    present = _allowed(request, request.view.standby)
     actives = np.where(usable, held(request.target[tasks], len(usable)), 0)
     share = bounded_shares(
         int(need.sum()),
         request.capacity,
         np.bincount(present.member, minlength=len(usable)),
         actives if request.loads is None else np.where(usable, request.loads, 0),
-        _takes(view, request, tasks) - actives,
+        _takes(request, tasks) - actives,
     )
     keep = _uncontested(present, share, need)
     if request.toll is not None:
@@ -93,27 +85,39 @@ def placed(
     room = share - np.bincount(staying.member, minlength=len(share))
     arcs = len(open_tasks) * np.count_nonzero(room > 0)
     if arcs > MAX_ARCS and request.toll is not None:
-        warning = _TOO_MANY if request.copies_in_distinct_racks else ""
-        return by_classes(view, request, need, present, room)._replace(warning=warning)
-    existing = _candidates(view, copies, request, open_tasks)
+        return _by_traffic(request, need, present, room, f"more than {MAX_ARCS:,}")
+    existing = _candidates(copies, request, open_tasks)
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
-        new_pairs, missing = dealt_out(view, request, existing, open_tasks, need, room)
+        new_pairs, missing = dealt_out(request, existing, open_tasks, need, room)
         if missing == 0 or arcs > MAX_ARCS:
             return PlacedStandbys(joined(staying, new_pairs), short + missing)
-    new_pairs, missing = _flow(view, request, existing, open_tasks, need, room)
+    try:
+        new_pairs, missing = _flow(request, existing, open_tasks, need, room)
+    except CostsTooLarge:
+        if request.toll is None:
+            raise
+        return _by_traffic(request, need, present, room, "too many")
     if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:
         staying = no_pairs()  # an uneven placement is better than a missing copy
-        existing = _candidates(view, copies, request, tasks)
-        new_pairs, missing = _flow(view, request, existing, tasks, need, share, overfull=True)
+        existing = _candidates(copies, request, tasks)
+        new_pairs, missing = _flow(request, existing, tasks, need, share, overfull=True)
     pairs = joined(staying, new_pairs)
-    return PlacedStandbys(pairs, short + missing, request.cost(view, pairs))
+    return PlacedStandbys(pairs, short + missing, request.cost(pairs))
 
 
-def _takes(view: GroupView, request: StandbyRequest, tasks: IntArray) -> Counts:
+def _by_traffic(
+    request: StandbyRequest, need: Counts, present: Pairs, room: Counts, many: str
+) -> PlacedStandbys:
+    """Standbys by traffic alone, because there are so `many` choices."""
+    warning = _NOT_HONOURED.format(many) if request.copies_in_distinct_racks else ""
+    return by_classes(request, need, present, room)._replace(warning=warning)
+
+
+def _takes(request: StandbyRequest, tasks: IntArray) -> Counts:
     """int64[M]: how many of the tasks each member may have a copy of."""
     if request.may is None:
         return np.full(len(request.capacity), len(tasks), dtype=np.int64)
-    unit = np.bincount(view.tasks.unit_of[tasks], minlength=request.may.shape[1])
+    unit = np.bincount(request.view.tasks.unit_of[tasks], minlength=request.may.shape[1])
     number: Counts = request.may @ unit
     return number
 
@@ -124,16 +128,16 @@ def _mostly_alike(request: StandbyRequest, need: Counts, room: Counts) -> bool:
     return rare and request.toll is None and request.may is None
 
 
-def _allowed(view: GroupView, request: StandbyRequest, pairs: Pairs) -> Pairs:
+def _allowed(request: StandbyRequest, pairs: Pairs) -> Pairs:
     """The pairs that may be standbys beside the planned actives."""
-    asked = np.zeros(len(view.tasks), dtype=np.bool_)
+    asked = np.zeros(len(request.target), dtype=np.bool_)
     asked[request.tasks] = True
     keep = asked.take(pairs.task) & (request.capacity > 0).take(pairs.member)
     keep &= request.target.take(pairs.task) != pairs.member
     if len(request.taken):
         keep &= ~contains(request.taken, pairs.code)
     if request.may is not None:
-        keep &= request.may[pairs.member, view.tasks.unit_of[pairs.task]]
+        keep &= request.may[pairs.member, request.view.tasks.unit_of[pairs.task]]
     return pairs if keep.all() else pairs.only(keep)
 
 
@@ -146,10 +150,9 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     return answer
 
 
-def _candidates(
-    view: GroupView, copies: Copies, request: StandbyRequest, tasks: IntArray
-) -> ExistingCopies:
-    pairs = _allowed(view, request, copies.of(tasks))
+def _candidates(copies: Copies, request: StandbyRequest, tasks: IntArray) -> ExistingCopies:
+    view = request.view
+    pairs = _allowed(request, copies.of(tasks))
     codes = code(pairs.task, pairs.member)
     price = np.where(copies.reported_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_COLD)
     learning = contains(view.learner, codes)
@@ -163,7 +166,6 @@ def _candidates(
 
 
 def _flow(
-    view: GroupView,
     request: StandbyRequest,
     existing: ExistingCopies,
     tasks: IntArray,
@@ -172,21 +174,18 @@ def _flow(
     *,
     overfull: bool = False,
 ) -> tuple[Pairs, int]:
-    """Cheapest distinct copies for the tasks within the members' room, or beyond it if `overfull`.
-
-    Returns:
-        The pairs, and how many copies could not be placed.
-    """
+    """Cheapest distinct copies within the members' room, or beyond it; and how many found none."""
     takers = request.capacity > 0 if overfull or request.toll is not None else room > 0
-    task, member = choices(view, request, tasks, np.flatnonzero(takers).astype(np.int32))
+    task, member = choices(request, tasks, np.flatnonzero(takers).astype(np.int32))
     task_of = tasks[task]
     price = np.full(len(task), NEW_COPY, dtype=np.int64)
     index, known = _lookup(existing.pairs, task_of, member)
     price[known] = existing.price[index[known]]
     if request.toll is not None:
         copies = int(need[tasks].sum())
-        heavy = copies * NEW_COPY // (8 if _one_rack_rule(request) else 2) + 1
-        price = price // 8 + heavy * request.price(view, copies, task_of, member)
+        one_rule = request.copies_in_distinct_racks in (0, request.copies)  # for all copies
+        heavy = copies * NEW_COPY // (8 if one_rule else 2) + 1
+        price = price // 8 + heavy * request.price(copies, task_of, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
     if request.toll is not None:
         actives = held(request.target, len(room)) if request.loads is None else request.loads
@@ -229,13 +228,8 @@ def _in_other_racks(request: StandbyRequest, tasks: IntArray, asked: Choices) ->
     )
 
 
-def _one_rack_rule(request: StandbyRequest) -> bool:
-    """Whether one rack rule holds for all copies of a task."""
-    return request.copies_in_distinct_racks in (0, request.copies)
-
-
 def choices(
-    view: GroupView, request: StandbyRequest, tasks: IntArray, members: IntArray
+    request: StandbyRequest, tasks: IntArray, members: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Every (index into `tasks`, member) where a copy may be placed."""
     task = np.repeat(np.arange(len(tasks), dtype=np.int32), len(members))
@@ -243,7 +237,7 @@ def choices(
     fits = request.target[tasks[task]] != member
     fits &= ~contains(request.taken, code(tasks[task], member))
     if request.may is not None:
-        fits &= request.may[member, view.tasks.unit_of[tasks[task]]]
+        fits &= request.may[member, request.view.tasks.unit_of[tasks[task]]]
     return task[fits], member[fits]
 
 

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.model import NO_MEMBER, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, Pairs
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
 
 
-def exchanged(view: GroupView, zones: Zones, request: StandbyRequest) -> Pairs:
+def exchanged(request: StandbyRequest) -> Pairs:
     """The view's standbys after all exchanges that lower the cost; counts per member are kept."""
-    search = _Search(view, zones, request)
+    search = _Search(request)
     while search.sweep():
         pass
-    return Pairs.of(view.standby.task, np.array(search.member, dtype=np.int32))
+    return Pairs.of(request.view.standby.task, np.array(search.member, dtype=np.int32))
 
 
 class _Search:
-    def __init__(self, view: GroupView, zones: Zones, request: StandbyRequest) -> None:
-        self._zones = zones
+    def __init__(self, request: StandbyRequest) -> None:
+        view = request.view
+        self._tags = Zones(view).tags
         self._task = view.standby.task.tolist()
         self.member = view.standby.member.tolist()
         all_members = np.arange(len(view.members), dtype=np.int32)
@@ -34,10 +35,8 @@ class _Search:
         for task in request.tasks.tolist():
             owner = int(request.target[task])
             self._holders[task] = [] if owner == NO_MEMBER else [owner]
-            task_column = np.full(len(all_members), task, dtype=np.int32)
-            self._price[task] = request.price(
-                view, len(view.standby), task_column, all_members
-            ).tolist()
+            prices = request.price(len(view.standby), np.full_like(all_members, task), all_members)
+            self._price[task] = prices.tolist()
         for task, member in zip(self._task, self.member, strict=True):
             self._holders[task].append(member)
 
@@ -73,5 +72,4 @@ class _Search:
         return after if self._values(after) >= self._values(holders) else None
 
     def _values(self, members: list[int]) -> int:
-        rows = self._zones.value[self._zones.of[members]]
-        return sum(len(set(column)) for column in rows.T.tolist())
+        return sum(len(set(column)) for column in self._tags[members].T.tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -71,13 +71,14 @@ class StandbyRequest:
     """The standbys to place, and what to minimise.
 
     Attributes:
+        view: the group; its standbys are the copies that exist.
         tasks: int32[K], tasks that need copies, ascending.
         target: int32[T], final owner of each active.
         copies: copies per task.
         capacity: int64[M], 0 = takes nothing.
         may: bool[M, U], which units a member may take; None = all.
         toll: cost of a copy by rack; None = the same everywhere.
-        leaving: cost of a copy that does not exist yet, beside the toll.
+        leaving: cost of a new copy, beside the toll.
         tolls_first: a toll outweighs any number of new copies, and `cost` is tolls alone; else the
             sum of both is minimised and is the cost.
         loads: int64[M], actives each member has, stateless ones included if they are placed;
@@ -89,6 +90,7 @@ class StandbyRequest:
             rack where the task has none yet (S4-29). None = all in one rack.
     """
 
+    view: GroupView
     tasks: IntArray
     target: IntArray
     copies: int
@@ -110,28 +112,22 @@ class StandbyRequest:
         same_rack: BoolArray = (rack[self.target[task]] == rack[member]) & (rack[member] >= 0)
         return same_rack
 
-    def within(self, members: BoolArray) -> StandbyRequest:
-        """The same request, to these members only."""
-        return replace(self, capacity=np.where(members, self.capacity, 0))
-
-    def beside(self, pairs: Pairs) -> StandbyRequest:
-        """The same request, with further copies that exist already."""
-        return replace(self, taken=joined(self.taken, pairs))
-
-    def cost(self, view: GroupView, pairs: Pairs) -> int:
+    def cost(self, pairs: Pairs) -> int:
         """Cost of copies, as far as it is minimised."""
         if self.toll is None or len(pairs) == 0:
             return 0
         tolls = int(self.toll(pairs.task, pairs.member).sum())
         if self.tolls_first:
             return tolls
-        return tolls + self.leaving * int(np.count_nonzero(~contains(view.standby, pairs.code)))
+        new = ~contains(self.view.standby, pairs.code)
+        new = ~contains(self.view.standby, pairs.code)
+        return tolls + self.leaving * int(np.count_nonzero(new))
 
-    def price(self, view: GroupView, copies: int, task: IntArray, member: IntArray) -> Longs:
+    def price(self, copies: int, task: IntArray, member: IntArray) -> Longs:
         """int64[K]: price of each choice when `copies` are placed; only good for comparison."""
         if self.toll is None:
             return np.zeros(len(task), dtype=np.int64)
-        new = ~contains(view.standby, code(task, member))
+        new = ~contains(self.view.standby, code(task, member))
         return self.toll(task, member) * self.heavy(copies) + self.leaving * new
 
     def heavy(self, copies: int) -> int:

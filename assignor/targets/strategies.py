@@ -15,9 +15,15 @@ from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.small_exact import small
 from muster.assignor.targets.actives import ByCopies
 from muster.assignor.targets.least_cost import ByCost
-from muster.assignor.targets.plan_data import Actives, Inputs, Settled, copies_in_distinct_racks
-from muster.assignor.targets.refinement import Refinement
-from muster.assignor.targets.restricted import ByTopics
+from muster.assignor.targets.plan_data import (
+    Actives,
+    Inputs,
+    Plan,
+    Settled,
+    copies_in_distinct_racks,
+)
+from muster.assignor.targets.refinement import refine
+from muster.assignor.targets.restricted import by_topics
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
@@ -39,7 +45,7 @@ class Strategies(NamedTuple):
         standbys: place standbys.
         weight: balances by weight; None = all tasks weigh alike.
         exact: solves small groups; None = it would not pay, or the group is not small.
-        refinement: improves what the others have placed; None = off.
+        refine: improves what the others have placed; None = off.
         by_kind: whether stateful and stateless actives are always placed apart.
     """
 
@@ -48,7 +54,7 @@ class Strategies(NamedTuple):
     standbys: tuple[PlacesStandbys, ...]
     weight: ByWeight | None
     exact: Exact | None
-    refinement: Refinement | None
+    refine: Callable[[Plan, StandbyRequest | None], None] | None
     by_kind: bool
 
 
@@ -61,9 +67,9 @@ def chosen(inputs: Inputs) -> Strategies:
     if plain and inputs.bound is None:
         actives = (by_copies.actives,)
     elif inputs.racks is None and inputs.bound is None:
-        actives = (ByTopics(inputs).actives, by_cost.actives)
-    place_standbys: tuple[PlacesStandbys, ...] = (partial(standbys, view, inputs.copies),)
-    weight = exact = refinement = None
+        actives = (partial(by_topics, inputs), by_cost.actives)
+    place_standbys: tuple[PlacesStandbys, ...] = (partial(standbys, inputs.copies),)
+    weight = exact = refined = None
     if not view.tasks.weigh_alike:
         weight = ByWeight(inputs, by_cost)
         actives = (weight.actives, *actives)
@@ -73,16 +79,16 @@ def chosen(inputs: Inputs) -> Strategies:
         if not copies_in_distinct_racks(view):
             place_standbys = (exact.standbys, *place_standbys)
         if inputs.racks is None or settings.rack_aware_standby_strategy == "traffic":
-            refinement = Refinement(inputs, exact)
+            refined = partial(refine, inputs, exact)
     if settings.rack_aware_assignment_tags:
-        place_standbys = (partial(tagged_standbys, view, inputs.copies),)
+        place_standbys = (partial(tagged_standbys, inputs.copies),)
     return Strategies(
         actives=actives,
         within=by_copies.within if plain else by_cost.within,
         standbys=place_standbys,
         weight=weight,
         exact=exact,
-        refinement=refinement,
+        refine=refined,
         by_kind=inputs.racks is not None and exact is None,  # their prices differ
     )
 

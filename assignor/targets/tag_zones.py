@@ -9,10 +9,12 @@ within a zone. Copies without a zone go to any member with room.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, no_pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.restricted import Takers, counts
@@ -59,24 +61,26 @@ class Zones:
         return allowed
 
 
-def tagged_standbys(view: GroupView, copies: Copies, request: StandbyRequest) -> PlacedStandbys:
+def tagged_standbys(copies: Copies, request: StandbyRequest) -> PlacedStandbys:
     """Place standbys so that the copies of a task differ in their tags as far as possible."""
-    zones = Zones(view)
+    zones = Zones(request.view)
     usable = int(np.count_nonzero(request.capacity))
     per_task = min(request.copies, usable - 1)
     short = (request.copies - max(per_task, 0)) * len(request.tasks)
     pairs_placed = no_pairs()
-    warning = _missing_tag(view)
+    warning = _missing_tag(request.view)
     if per_task <= 0 or len(request.tasks) == 0:
         return PlacedStandbys(pairs_placed, short, warning=warning)
-    need, unplaced = _zones_of_copies(view, zones, request, per_task)
+    need, unplaced = _zones_of_copies(zones, request, per_task)
     for zone in range(len(zones.value)):
-        part = request.within(zones.of == zone)
-        pairs, missing, *_ = placed(view, copies, part, need[:, zone])
+        part = replace(request, capacity=np.where(zones.of == zone, request.capacity, 0))
+        pairs, missing, *_ = placed(copies, part, need[:, zone])
         pairs_placed = joined(pairs_placed, pairs)
-        unplaced += _unplaced(need[:, zone], pairs) if missing else 0
+        if missing:
+            unplaced += need[:, zone] - np.bincount(pairs.task, minlength=len(need))
     if unplaced.any():
-        pairs, missing, *_ = placed(view, copies, request.beside(pairs_placed), unplaced)
+        rest = replace(request, taken=joined(request.taken, pairs_placed))
+        pairs, missing, *_ = placed(copies, rest, unplaced)
         pairs_placed, short = joined(pairs_placed, pairs), short + missing
     bound = 0 if request.toll is None else request.toll.least(need.sum(axis=1))
     return PlacedStandbys(pairs_placed, short, bound, warning)
@@ -91,24 +95,16 @@ def _missing_tag(view: GroupView) -> str:
     return ""
 
 
-def _unplaced(need: Counts, pairs: Pairs) -> Counts:
-    return need - np.bincount(pairs.task, minlength=len(need))
-
-
-def _zones_of_copies(
-    view: GroupView, zones: Zones, request: StandbyRequest, per_task: int
-) -> tuple[Counts, Counts]:
+def _zones_of_copies(zones: Zones, request: StandbyRequest, per_task: int) -> tuple[Counts, Counts]:
     """int64[T, Z] copies of each task per zone, and int64[T] copies without a zone."""
     zone_count = len(zones.value)
     members = held(zones.of[request.capacity > 0], zone_count)
-    capacity = np.bincount(zones.of, weights=request.capacity, minlength=zone_count).astype(
-        np.int64
-    )
-    need = np.zeros((len(view.tasks), zone_count), dtype=np.int64)
-    zoneless = np.zeros(len(view.tasks), dtype=np.int64)
+    capacity = np.bincount(zones.of, request.capacity, zone_count).astype(np.int64)
+    need = np.zeros((len(request.target), zone_count), dtype=np.int64)
+    zoneless = np.zeros(len(request.target), dtype=np.int64)
     filled = held(zones.of[request.target[request.tasks]], zone_count)
     used = zones.of[request.target[request.tasks]][:, None]
-    present = _present_zones(view, zones, request, zone_count)
+    present = _present_zones(zones, request, zone_count)
     for _ in range(per_task):
         pattern, of = np.unique(np.sort(used, axis=1), axis=0, return_inverse=True)
         allowed = np.array([zones.allowed(row[row >= 0].tolist()) for row in pattern])
@@ -123,10 +119,9 @@ def _zones_of_copies(
     return need, zoneless
 
 
-def _present_zones(
-    view: GroupView, zones: Zones, request: StandbyRequest, number: int
-) -> BoolArray:
+def _present_zones(zones: Zones, request: StandbyRequest, number: int) -> BoolArray:
     """bool[K, Z]: zones where each task has a standby, or an owner that it leaves."""
+    view = request.view
     at = np.zeros((len(view.tasks), number), dtype=np.bool_)
     fits = (request.capacity[view.standby.member] > 0) & (
         request.target[view.standby.task] != view.standby.member

@@ -44,12 +44,7 @@ def windows(
 ) -> Window:
     """The windows of every subtopology; 0 tasks for members that may not take it.
 
-    Args:
-        view: the group.
-        task: int32[K], tasks to place.
-        home: int32[K], owners they may stay with.
-        capacity: int64[M], 0 = takes nothing.
-        bound: largest difference of two loads, at least 1.
+    The tasks may stay `home`; two loads may differ by at most `bound`, which is at least 1.
     """
     usable = capacity > 0
     size = capacity // np.gcd.reduce(capacity[usable])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
@@ -18,12 +17,9 @@ from support.assignor.random_groups import allowed, caught_up, crossings, placed
 from support.suite.examples import examples
 
 from muster.assignor import (
-    high_availability_assignor,
-    learner_assignor,
     reason_texts,
     sticky_assignor,
 )
-from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
 from muster.assignor.reason_texts import explained
@@ -282,15 +278,11 @@ def facts(view: GroupView, name: str) -> Facts:
     """A placement and its target, as `explained` got them."""
     targets = []
 
-    def recorded(
-        view: GroupView, copies: Copies, target: Target, staged: Staged, **options: bool
-    ) -> Reasons:
+    def recorded(view: GroupView, target: Target, staged: Staged, **options: bool) -> Reasons:
         targets.append(target)
-        return explained(view, copies, target, staged, **options)
+        return explained(view, target, staged, **options)
 
-    with ExitStack() as stack:
-        for module in (high_availability_assignor, learner_assignor, sticky_assignor):
-            stack.enter_context(mock.patch.object(module, "explained", recorded))
+    with mock.patch.object(sticky_assignor, "explained", recorded):
         placement = placed(view, name)
     return Facts(view, placement, targets[-1], by_number=name == "learner")
 

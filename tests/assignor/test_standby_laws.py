@@ -194,6 +194,36 @@ def test_reliability_before_traffic(strategy: str, crossings: int) -> None:
     assert same.any() == (strategy == "traffic")
 
 
+@pytest.mark.parametrize(
+    ("tasks", "copies", "strategy", "honoured"),
+    [
+        (800, 1, "reliability_then_traffic", True),
+        (1_600, 1, "reliability_then_traffic", False),
+        (4_000, 2, "traffic", True),
+    ],
+)
+def test_prices_of_large_groups_add_up(
+    tasks: int, copies: int, strategy: str, honoured: bool
+) -> None:
+    """Racks, hundreds of standbys and more: all are placed; what is not honoured is reported."""
+    lists = tuple(((f"r{n % 3}",),) for n in range(tasks))
+    unit = Subtopology("0", tasks, stateful=True, source_racks=lists, changelog_racks=lists)
+    view = group(
+        [unit],
+        {f"P{n:02}": Member(rack=f"r{n % 3}") for n in range(30)},
+        num_standby_replicas=copies,
+        rack_aware_assignment_strategy="min_traffic",
+        rack_aware_standby_strategy=strategy,
+    )
+    placement = _placed(view)
+    _assert_whole(view, placement, copies)
+    assert len(placement.warnings) == (not honoured)
+    assert all(f"{strategy} is not honoured: too many" in w for w in placement.warnings)
+    racks = view.rack[placement.standby.member]
+    apart = racks != view.rack[placement.destination[placement.standby.task]]
+    assert apart.all() == (strategy == "reliability_then_traffic" and honoured)
+
+
 @pytest.mark.parametrize(("first", "away"), [(0, 0), (1, 1), (2, 2), (3, 2)])
 def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> None:
     """All replicas in the owner's rack, two copies: only the reliable ones leave that rack."""
