@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.copies import Copies, code, contains
 from muster.assignor.high_availability_assignor import without_overtaken
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.solvers.balance import held
@@ -30,6 +29,7 @@ from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.sticky_assignor import Sticky, placement_of, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.rack_prices import AVAILABILITY
+from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray
 
 _WEIGHTS = "task weights are ignored: learner balances the number of tasks (S2-28)"

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.targets.standby_request import joined
+from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray
 
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.reason_texts import explained
 from muster.assignor.solvers.balance import held
@@ -25,6 +24,7 @@ from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.plan_data import Actives, Plan
 from muster.assignor.targets.rack_prices import STICKINESS
+from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

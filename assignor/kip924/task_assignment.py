@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from muster.assignor.copies import Copies
 from muster.assignor.errors import AssignorError
 from muster.assignor.kip924.application import ApplicationState, holdings, violation_of
 from muster.assignor.kip924.values import (
@@ -29,6 +28,7 @@ from muster.assignor.targets.rack_prices import AVAILABILITY, STATELESS, Prices
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import tagged_standbys
+from muster.assignor.warm_copies import Copies
 from muster.protocol.ids import Task
 
 Assignments = Mapping[str, KafkaStreamsAssignment]

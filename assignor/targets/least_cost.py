@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.copies import Copies, Longs
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import DUE_NOTHING_MORE, Counts, fair_sum, left_to_others, slack
@@ -21,6 +20,7 @@ from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.rack_prices import STATELESS, Prices, Racks
 from muster.assignor.targets.restricted import restricted
 from muster.assignor.targets.windows import windows
+from muster.assignor.warm_copies import Copies, Longs
 from muster.protocol.tasks import IntArray
 
 _MOVES_ONLY = Prices(0, 1)

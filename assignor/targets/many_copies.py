@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.copies import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import dealt
 from muster.assignor.solvers.shares import Counts
@@ -23,6 +22,7 @@ from muster.assignor.targets.standby_request import (
     StandbyRequest,
     joined,
 )
+from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 

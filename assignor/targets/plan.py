@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares
@@ -17,6 +16,7 @@ from muster.assignor.targets.plan_data import Actives, Plan, Settled, inputs_of,
 from muster.assignor.targets.rack_prices import Prices
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.strategies import chosen
+from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

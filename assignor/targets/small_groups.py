@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 
-from muster.assignor.copies import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.cheapest_in_box import Box, folded
@@ -27,6 +26,7 @@ from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.rack_prices import STATELESS
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
 from muster.assignor.targets.windows import windows
+from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from muster.assignor.copies import Copies, Longs, code, contains
 from muster.assignor.model import BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
@@ -28,6 +27,7 @@ from muster.assignor.targets.standby_request import (
     StandbyRequest,
     joined,
 )
+from muster.assignor.warm_copies import Copies, Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 MAX_ARCS = 1_500_000
