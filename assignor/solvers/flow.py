@@ -13,7 +13,7 @@ from muster.assignor.errors import AssignorError
 
 Longs = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-_TOO_DEAR = (
+TOO_DEAR = (
     "costs are too large to be added up; expected smaller values of"
     " rack.aware.assignment.traffic_cost and rack.aware.assignment.non_overlap_cost"
 )
@@ -59,7 +59,7 @@ class Network:
         try:
             flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
         except OverflowError:
-            raise CostsTooLarge(_TOO_DEAR) from None
+            raise CostsTooLarge(TOO_DEAR) from None
         self._parts.append(flat)
         first = self._arcs
         self._arcs += len(flat[0])
@@ -99,7 +99,7 @@ class Network:
             solver.set_nodes_supplies(nodes, amounts)
         status = solver.solve()
         if status == solver.BAD_COST_RANGE:
-            raise CostsTooLarge(_TOO_DEAR)
+            raise CostsTooLarge(TOO_DEAR)
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
         flows: Longs = solver.flows(np.arange(self._arcs)).astype(np.int64)

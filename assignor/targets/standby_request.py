@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.solvers.flow import TOO_DEAR, CostsTooLarge
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
@@ -131,8 +132,16 @@ class StandbyRequest:
         return self.toll(task, member) * self.heavy(copies) + self.leaving * new
 
     def heavy(self, copies: int) -> int:
-        """Factor of tolls against `leaving` when `copies` are placed."""
-        return copies * self.leaving + 1 if self.tolls_first else 1
+        """Factor of tolls against `leaving` when `copies` are placed.
+
+        Raises:
+            CostsTooLarge: the price of a copy may not fit 64 bits.
+        """
+        factor = copies * self.leaving + 1 if self.tolls_first else 1
+        dearest = 0 if self.toll is None else int(self.toll.across.max(initial=0))
+        if dearest * factor * copies * NEW_COPY >= 1 << 62:
+            raise CostsTooLarge(TOO_DEAR)
+        return factor
 
 
 def joined(first: Pairs, second: Pairs) -> Pairs:
