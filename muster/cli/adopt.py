@@ -37,7 +37,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import currents
+from muster.published.config_changes import currents
 from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 

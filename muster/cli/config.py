@@ -36,7 +36,7 @@ from muster.protocol.rows import settings_row
 from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
 from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import current, known, replaced
+from muster.published.config_changes import current, known, replaced
 from muster.published.snapshots import history, newest
 from muster.signing.key_file import add_signing_keys, key_file_of
 

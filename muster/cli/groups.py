@@ -25,7 +25,7 @@ from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
-from muster.published.config import known, replaced
+from muster.published.config_changes import known, replaced
 from muster.published.holdups import PendingReleases
 from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (

@@ -21,7 +21,7 @@ from muster.cli.options import (
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
-from muster.kafka.topics import (
+from muster.kafka.topic_creation import (
     BROKER_DEFAULT,
     DEFAULT_PARTITIONS,
     MEMBERS_A_PARTITION,

@@ -24,7 +24,7 @@ from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import known, replaced
+from muster.published.config_changes import known, replaced
 from muster.signing.key_file import KeyFile
 
 ALLOWABLE = ("drain", "config")

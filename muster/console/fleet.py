@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from muster.console.frames import kind_of, text
 from muster.console.history import History
 from muster.console.store import GroupKey, Store
+from muster.doctor import groups as doctor_groups
 from muster.doctor import job as doctor_job
 from muster.doctor.facts import Facts
 from muster.doctor.finding import Finding, Level
@@ -35,7 +36,7 @@ def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:
     """The doctor's findings on groups and dead letters, by prefix; those that are OK too."""
     facts = {prefix: facts_of(store, prefix, now_ms) for prefix in store.prefixes}
     return {
-        prefix: [*doctor_job.groups(known, STUCK_MS), *doctor_job.rejected(known, prefix)]
+        prefix: [*doctor_groups.look(known, STUCK_MS), *doctor_job.rejected(known, prefix)]
         for prefix, known in facts.items()
     }
 

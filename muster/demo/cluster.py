@@ -18,7 +18,7 @@ from typing import Self
 from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.ends_with_parent import Tethered
 from muster.kafka.client_settings import ClientSettings, client_settings
-from muster.kafka.topics import Partitions, create
+from muster.kafka.topic_creation import Partitions, create
 from muster.protocol.topics import DEFAULT_PREFIX
 
 PARTITIONS = 2

@@ -22,7 +22,7 @@ from support.suite.waiting import until
 from muster.adopt.eligibility import governors
 from muster.cli.main import main
 from muster.kafka import groups
-from muster.published.config import current
+from muster.published.config_changes import current
 
 pytestmark = pytest.mark.broker
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}

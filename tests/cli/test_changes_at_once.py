@@ -24,7 +24,7 @@ from muster.protocol.events import Event, GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.records import Quarantine
 from muster.protocol.settings import parse_settings
-from muster.published import config as published
+from muster.published import config_changes as published
 
 G = GroupId("orders")
 

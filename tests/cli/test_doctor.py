@@ -13,6 +13,7 @@ from support.state.snapshots import orders
 
 from muster.cli import doctor
 from muster.cli.main import COMMANDS, main
+from muster.doctor import groups as doctor_groups
 from muster.doctor import job as doctor_job
 from muster.doctor.cluster import differences, missing
 from muster.doctor.facts import Claim, Heard
@@ -231,7 +232,7 @@ def test_similar_names_are_looked_up_for_a_few_groups_only(monkeypatch) -> None:
         asked.append(name)
         return "similar"
 
-    monkeypatch.setattr(doctor_job, "there_are", there_are)
+    monkeypatch.setattr(doctor_groups, "there_are", there_are)
     bare = replace(
         orders(), state=GroupState.NOT_READY, tasks=(), holder=np.empty(0, dtype=np.int32)
     )
@@ -239,10 +240,10 @@ def test_similar_names_are_looked_up_for_a_few_groups_only(monkeypatch) -> None:
         GroupId(f"g{n:02}"): (replace(bare, group=GroupId(f"g{n:02}")), NOW) for n in range(20)
     }
     groups[ORDERS] = (orders(), NOW)
-    said = [f.what.rpartition(" ")[2] for f in doctor_job.groups(facts(groups=groups), 10**9)]
-    assert asked == [f"g{n:02}" for n in range(doctor_job.SIMILAR_MAX)]
-    assert said.count("similar") == doctor_job.SIMILAR_MAX
-    assert said.count("1") == 20 - doctor_job.SIMILAR_MAX
+    said = [f.what.rpartition(" ")[2] for f in doctor_groups.look(facts(groups=groups), 10**9)]
+    assert asked == [f"g{n:02}" for n in range(doctor_groups.SIMILAR_MAX)]
+    assert said.count("similar") == doctor_groups.SIMILAR_MAX
+    assert said.count("1") == 20 - doctor_groups.SIMILAR_MAX
 
 
 def test_tasks_without_an_owner() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from muster.cli.main import main
-from muster.kafka.topics import Partitions
+from muster.kafka.topic_creation import Partitions
 from muster.protocol.topics import BY_KIND, TOPICS, TopicKind
 
 

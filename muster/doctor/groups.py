@@ -1,0 +1,172 @@
+"""Checks of `muster doctor` about groups that do not settle, and tasks that no member has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from muster.doctor.facts import GRACE_MS, Facts, Heard
+from muster.doctor.finding import Finding, Level
+from muster.output import some, span
+from muster.protocol.records import GroupSnapshot, GroupState, MemberState
+from muster.protocol.unknown_names import there_are
+from muster.published.snapshots import is_deleted
+
+SIMILAR_MAX = 5
+"""Most groups without tasks for which similar names are looked up: it takes milliseconds each."""
+_UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
+
+
+def look(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
+    """Groups that do not settle, and tasks that no member has."""
+    fine = 0
+    configured = _Configured(facts)
+    for name, (snapshot, at_ms) in sorted(facts.groups.items()):
+        unchanged_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
+        is_gone = is_deleted(snapshot)
+        if is_gone:
+            faults = [*_joins_of_deleted(facts, snapshot, at_ms)]
+        else:
+            faults = [*_faults(facts, snapshot, unchanged_ms, stuck_ms, configured)]
+        for level, what, action in faults:
+            yield Finding("group", name, level, what, action)
+        fine += not faults and not is_gone
+    if fine:
+        yield Finding(
+            "group",
+            "all others" if fine < len(facts.groups) else "all",
+            Level.OK,
+            f"{fine} settled, or on their way",
+        )
+
+
+def _joins_of_deleted(
+    facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
+) -> Iterator[tuple[Level, str, str]]:
+    """A warning if workers still ask to join a deleted group."""
+    joined = sorted(facts.heard.get(snapshot.group, Heard()).joined)
+    if joined:
+        ask = "worker asks" if len(joined) == 1 else "workers ask"
+        yield (
+            Level.WARN,
+            f"was deleted {facts.ago(deleted_ms)} ago, and {len(joined)} {ask} to join it: "
+            f"{some(joined)}",
+            f"stop them, or: muster config set --group {snapshot.group} --tasks FILE",
+        )
+
+
+def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str, str]]:
+    """A failure if members heartbeat apart and the newest ticks show that no clock reads them."""
+    heard = facts.heard.get(snapshot.group, Heard())
+    if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
+        count = len(snapshot.apart)
+        members = "member heartbeats" if count == 1 else "members heartbeat"
+        yield (
+            Level.FAIL,
+            f"{count} {members} apart, and the coordinator does not read these heartbeats: if "
+            "one dies, its tasks stay where they are",
+            "grant the coordinator READ on the topic of heartbeats (muster topics create --acls), "
+            "or restart the workers: they heartbeat on membership while no coordinator reads it",
+        )
+
+
+class _Configured:
+    """The names of the groups that have tasks."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._names = [name for name, (each, _) in facts.groups.items() if each.tasks]
+        self._asked = 0
+
+    def beside(self, group: str) -> str:
+        """The names as text, similar ones first; only their number after `SIMILAR_MAX` groups."""
+        self._asked += 1
+        if self._asked > SIMILAR_MAX:
+            return str(len(self._names))
+        return there_are(group, self._names)
+
+
+def _faults(
+    facts: Facts,
+    snapshot: GroupSnapshot,
+    unchanged_ms: int,
+    stuck_ms: int,
+    configured: _Configured,
+) -> Iterator[tuple[Level, str, str]]:
+    if snapshot.quarantine is not None:
+        yield (
+            Level.FAIL,
+            f"is quarantined for {facts.ago(snapshot.quarantine.since_ms)}: "
+            f"{snapshot.quarantine.story}",
+            f"correct the cause, then: muster groups release --group {snapshot.group}",
+        )
+        return  # a quarantined group stands still: further findings would follow from that
+    late = [h for h in facts.holdups.get(snapshot.group, ()) if h.is_late(facts.now_ms)]
+    for holdup in late:
+        yield (
+            Level.WARN,
+            f"waits for {holdup.member}: {holdup.text(facts.now_ms)}",
+            f"read the log of {holdup.member}: what stops a task there (on_revoked, or the process "
+            "of --exec) does not return; end its process if it hangs",
+        )
+    yield from _unheard(facts, snapshot)
+    for drain in (each for each in snapshot.drains if each.expelled):
+        yield (
+            Level.WARN,
+            f"{drain.member} was expelled before it was empty: its process may still run its tasks",
+            f"end that process, then muster drain --group {snapshot.group} "
+            f"--member {drain.member} --cancel",
+        )
+    if snapshot.state is GroupState.NOT_READY:
+        count = len(snapshot.members)
+        yield (
+            Level.FAIL if unchanged_ms > stuck_ms else Level.WARN,
+            f"has {count} member{'' if count == 1 else 's'} and no tasks; configured groups: "
+            f"{configured.beside(snapshot.group)}",
+            f"muster config set --group {snapshot.group} --tasks FILE",
+        )
+    elif snapshot.state in _UNSETTLED and unchanged_ms > stuck_ms:
+        yield (
+            Level.FAIL,
+            f"{snapshot.state.value} for {span(unchanged_ms)} (generation {snapshot.generation}, "
+            f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
+            f"muster groups describe --group {snapshot.group} --members --verbose",
+        )
+    if snapshot.tasks and not snapshot.members and unchanged_ms > stuck_ms:
+        yield (
+            Level.WARN,
+            f"has no member for {span(unchanged_ms)}: no worker runs its "
+            f"{len(snapshot.holder)} tasks",
+            f"start its workers; if the group is no longer needed: muster config delete --group "
+            f"{snapshot.group}",
+        )
+    unowned = int(np.count_nonzero(snapshot.holder < 0))
+    is_settled = unchanged_ms > stuck_ms and snapshot.state not in _UNSETTLED
+    if unowned and snapshot.members and is_settled and not _is_delayed(snapshot, facts.now_ms):
+        yield (
+            Level.WARN,
+            f"{unowned} of {len(snapshot.holder)} tasks have no owner",
+            f"muster explain --group {snapshot.group}: no member takes their topics, or a "
+            "static assignment names an absent member",
+        )
+
+
+def _is_delayed(snapshot: GroupSnapshot, now_ms: int) -> bool:
+    """Whether tasks are kept for their last owner."""
+    return snapshot.delay_until_ms is not None and snapshot.delay_until_ms > now_ms
+
+
+def _waits_for(snapshot: GroupSnapshot) -> str:
+    """What a group that has not settled waits for, in words."""
+    if not snapshot.members:
+        return "it has no members"
+    named = {entry.slot: str(entry.id) for entry in snapshot.members}
+    if snapshot.recovering:
+        return f"waits for a report of {some([named[s] for s in snapshot.recovering])}"
+    owing = [str(m.id) for m in snapshot.members if m.state is MemberState.UNREVOKED]
+    if owing:
+        return f"waits for {some(owing)} to release tasks"
+    if len(snapshot.learner):
+        slots = sorted({named[s] for s in snapshot.learner[:, 1].tolist()})
+        return f"waits for learners on {some(slots)} to catch up"
+    return "its assignor has not placed this generation (the cause says why)"
