@@ -26,6 +26,7 @@ from muster.protocol.ids import (
 from muster.protocol.setting_values import Value
 from muster.protocol.settings import Settings, defaults_of, parse_settings
 from muster.protocol.tasks import (
+    GROUP_TASKS_MAX,
     WEIGHT_MAX,
     Connector,
     RackLists,
@@ -47,8 +48,6 @@ from muster.protocol.taskset import (
 from muster.protocol.unit_names import units_fields
 from muster.protocol.unit_names import units_from as event_units
 
-GROUP_TASKS_MAX = 1 << 24
-"""Configs and snapshots with more tasks are refused."""
 HOLDING_SETS = ("active", "standby", "learner", "ready", "releasing")
 MAX_U64 = 2**64 - 1
 

@@ -26,6 +26,8 @@ IntArray: TypeAlias = NDArray[np.int32]
 _SetOperation: TypeAlias = Callable[[IntArray, IntArray], IntArray]
 RackLists: TypeAlias = tuple[tuple[tuple[str, ...], ...], ...]
 """Per partition, per topic read by the task, the racks that hold a replica."""
+GROUP_TASKS_MAX = 1 << 24
+"""Configs and snapshots with more tasks are refused, whatever `muster.group.tasks.max` allows."""
 WEIGHT_MAX = 1e15
 """Largest weight; it keeps the sum over a group finite."""
 

@@ -45,10 +45,10 @@ from muster.signing.key_file import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     class_archive,
+    coordinator_signs,
     input_topic_settings,
     query,
     recovery,
-    signs_of_life,
     sink,
     source,
     spark_session,
@@ -123,7 +123,7 @@ def _run(config: JobConfig) -> int:
             )
         )
         signs = stack.enter_context(
-            signs_of_life.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
+            coordinator_signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
         seen.begins(signs, vigil)
         stop.on_stop += [signs.ends, vigil.over.set]

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from muster.kafka.client_settings import HIDDEN, ClientSettings, client_settings, is_secret
 from muster.plugins import names_in
 from muster.protocol.errors import ConfigError
-from muster.protocol.rows import GROUP_TASKS_MAX
+from muster.protocol.tasks import GROUP_TASKS_MAX
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS
 from muster.schemas import WriterSchema, read_schemas
 

@@ -10,7 +10,7 @@ import structlog
 
 from muster.protocol.errors import ConfigError
 from muster.signing.key_file import KeyFile
-from muster.streams import claim, signs_of_life, standby_coordinator
+from muster.streams import claim, coordinator_signs, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
 from muster.streams.discovery import Discovery, Pace
@@ -57,7 +57,7 @@ class Seen:
             return self._watch is None or now_s - self._claimed_s < START_S_MAX
         return now_s - self.progress.looked_s < JVM_S_MAX
 
-    def begins(self, signs: signs_of_life.Signs, vigil: standby_coordinator.Vigil) -> None:
+    def begins(self, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil) -> None:
         """Watch the threads that run before the claim; the vigil only matters to a standby."""
         health = self.health
         health.depends_on("thread that writes signs of life", lambda: signs.alive or signs.is_over)

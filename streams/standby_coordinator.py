@@ -1,8 +1,8 @@
 """A standby: a second process that waits, and claims when the coordinator has ended or is silent.
 
 `Turn` is the pure part: it decides when. `Vigil` reads claims and signs of life for it
-(`signs_of_life`). What a process may do after its claim does not depend on them: a coordinator that
-was only slow, or frozen, leaves every group as soon as it reads a tick of the new one
+(`coordinator_signs`). What a process may do after its claim does not depend on them: a coordinator
+that was only slow, or frozen, leaves every group as soon as it reads a tick of the new one
 (`state.superseded`).
 
 The silence counts only while Kafka answers, because a coordinator cannot write signs without Kafka

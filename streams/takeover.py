@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole
 from muster.streams import (
+    coordinator_signs,
     rehearsal,
-    signs_of_life,
     source,
     spark_session,
     standby_coordinator,
@@ -30,7 +30,7 @@ def stand_by(
     spark: SparkSession,
     config: JobConfig,
     job: str,
-    signs: signs_of_life.Signs,
+    signs: coordinator_signs.Signs,
     vigil: standby_coordinator.Vigil,
     seen: Seen,
     partitions: Mapping[str, int],
@@ -99,7 +99,7 @@ def confirmed(
 
 
 def claimed(
-    config: JobConfig, signs: signs_of_life.Signs, vigil: standby_coordinator.Vigil
+    config: JobConfig, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil
 ) -> tuple[dict[str, int], dict[str, bool]]:
     """Claim every prefix, and say from now on that this process is the coordinator.
 

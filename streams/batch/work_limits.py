@@ -28,7 +28,8 @@ from muster.protocol.events import (
     TopicsFound,
 )
 from muster.protocol.framing import PREFIX
-from muster.protocol.rows import GROUP_TASKS_MAX, HOLDING_SETS
+from muster.protocol.rows import HOLDING_SETS
+from muster.protocol.tasks import GROUP_TASKS_MAX
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind
 

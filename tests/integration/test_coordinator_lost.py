@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 LATE = """
 import sys
-from muster.streams import job, signs_of_life, takeover
+from muster.streams import job, coordinator_signs, takeover
 
 claimed = takeover.claimed
 
 def late(config, signs, vigil):
     (prefix,) = config.prefixes
-    other = signs_of_life.Signs(config.clients, [prefix], "another", lambda: True)
+    other = coordinator_signs.Signs(config.clients, [prefix], "another", lambda: True)
     other.claim(prefix, -1, alone=False)
     return claimed(config, signs, vigil)
 

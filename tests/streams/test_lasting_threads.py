@@ -19,13 +19,13 @@ from muster.kafka import lasting_producer
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
-from muster.streams import background_thread, signs_of_life
+from muster.streams import background_thread, coordinator_signs
 from muster.streams.background_thread import Complaints, Loop
 from muster.streams.clock import Clock
+from muster.streams.coordinator_signs import Signs
 from muster.streams.errors import ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
-from muster.streams.signs_of_life import Signs
 
 REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 FATAL = KafkaError(KafkaError._FATAL)
@@ -67,7 +67,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Denying]:
     """The producers that were made; they refuse every record."""
     Denying.made, Denying.reason = [], REFUSED
     monkeypatch.setattr(lasting_producer, "Producer", Denying)
-    monkeypatch.setattr(signs_of_life, "INTERVAL_MS", 10)
+    monkeypatch.setattr(coordinator_signs, "INTERVAL_MS", 10)
     return Denying.made
 
 

@@ -23,9 +23,9 @@ from muster.protocol.records import GroupGone
 from muster.protocol.split_records import parts
 from muster.streams import recovery
 from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
+from muster.streams.coordinator_signs import Signs
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.recovery import Recovered, first_wanted, without_others
-from muster.streams.signs_of_life import Signs
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
