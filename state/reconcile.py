@@ -85,9 +85,7 @@ def _note_acknowledged(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        if (
-            slot not in draft.recovery.asked
-        ):  # else it left temporarily, is back and was asked again
+        if slot not in draft.recovery.asked:  # else it left temporarily, is back, was asked again
             draft.sessions.cancel_demand(slot)
 
 
@@ -102,9 +100,8 @@ def _stepping(draft: Draft) -> _Stepping:
     differing_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
     affected_slots = [draft.owned.holder[differing_tasks], draft.target.active[differing_tasks]]
     group_before = draft.group  # a member that waited before this batch may have all it needs now
-    affected_slots.append(
-        group_before.target.active[group_before.target.active != group_before.owned.holder]
-    )
+    target_before = group_before.target.active
+    affected_slots.append(target_before[target_before != group_before.owned.holder])
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
     affected_slots.append(draft.owned.holder[draft.owned.revoking])
     for role in COPY_ROLES:
