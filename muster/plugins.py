@@ -19,20 +19,18 @@ import os
 import threading
 from collections.abc import Callable, Collection
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.assignor import registry
 from muster.assignor.check import valid
 from muster.assignor.errors import AssignorError, UnknownAssignor
 from muster.assignor.model import Assignor, GroupView, Lags, Pairs, Placement
 
-_Number = TypeVar("_Number", bound=np.generic)
 _Result = TypeVar("_Result")
 
 LOAD_TIMEOUT_S = 10.0
@@ -193,31 +191,17 @@ def _sealed(view: GroupView) -> GroupView:
     tasks = view.tasks
     for array in (tasks.start, tasks.unit_of, tasks.number_of, tasks.stateful, tasks.weight):
         array.flags.writeable = False
-    return replace(
-        view,
-        capacity=_read_only(view.capacity),
-        active=_read_only(view.active),
-        standby=_pairs(view.standby),
-        learner=_pairs(view.learner),
-        ready=_pairs(view.ready),
-        lags=Lags(
-            _read_only(view.lags.task), _read_only(view.lags.member), _read_only(view.lags.offsets)
-        ),
-        draining=_read_only(view.draining),
-        rack=_read_only(view.rack),
-        tags=tuple(map(MappingProxyType, view.tags)),
-        also_active=_pairs(view.also_active),
-        report_order=None if view.report_order is None else _read_only(view.report_order),
-        config_offsets=_read_only(view.config_offsets),
-        memory=deepcopy(view.memory),
-    )
+    sealed = {field.name: _read_only(getattr(view, field.name)) for field in fields(view)}
+    sealed |= {"tags": tuple(map(MappingProxyType, view.tags)), "memory": deepcopy(view.memory)}
+    return replace(view, **sealed)
 
 
-def _pairs(pairs: Pairs) -> Pairs:
-    return Pairs(_read_only(pairs.task), _read_only(pairs.member))
-
-
-def _read_only(array: NDArray[_Number]) -> NDArray[_Number]:
-    sealed = array.view()
-    sealed.flags.writeable = False
-    return sealed
+def _read_only(value: Any) -> Any:  # noqa: ANN401  # the value of any field of a view
+    """A view of an array, of pairs or of lags that cannot be written to; any other value itself."""
+    if isinstance(value, Pairs | Lags):
+        parts = (getattr(value, field.name) for field in fields(value))
+        return type(value)(*map(_read_only, parts))
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value

@@ -70,14 +70,10 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
 
 
 def agrees(draft: Draft, slot: int, active: IntArray, unknown: TaskSet, *, is_newest: bool) -> bool:
-    """Whether a member reports no active that it was not granted; if it does, fence or ask it.
+    """Whether a member reports no active that it was not granted.
 
-    Args:
-        draft: the group.
-        slot: the member's.
-        active: the reported actives.
-        unknown: reported actives that the table does not have.
-        is_newest: the member has acted on its newest record; otherwise it is asked for a report.
+    If it does, it is fenced if it has acted on its newest record, else asked for another report.
+    `unknown` are reported actives that the table does not have.
     """
     not_granted = _beyond(draft, slot, active)
     unknown_task = None
@@ -137,11 +133,8 @@ def adopt(draft: Draft, slot: int, event: Report) -> None:
     draft.set_orphans_of(slot, [o for o in orphans if o.task in unknown_tasks[Role(o.role)]])
     _add_orphans(draft, slot, unknown_tasks)
     draft.generation = max(draft.generation, event.epoch)
-    draft.update(
-        slot,
-        revision=max(member.revision, event.revision),
-        epoch=max(member.epoch, event.epoch),
-    )
+    revision, epoch = max(member.revision, event.revision), max(member.epoch, event.epoch)
+    draft.update(slot, revision=revision, epoch=epoch)
     if releases.owes_nothing(draft, slot):
         draft.update(slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     if draft.member(slot).state is MemberState.UNREVOKED:

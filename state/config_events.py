@@ -26,7 +26,6 @@ from muster.state.ownership import (
     NO_MEMBER,
     Codes,
     Copies,
-    Lags,
     Orphan,
     codes,
     slot_of,
@@ -94,11 +93,6 @@ def _set(draft: Draft, settings: Settings) -> None:
             draft.sessions.set_timeout(slot, settings.session_timeout_ms)
         draft.sessions.flags[slot] |= ASKED
         draft.addressed.add(slot)
-
-
-def reweigh(draft: Draft, table: TaskTable) -> None:
-    """Replace the task table by one with the same tasks, whose weights or racks differ."""
-    draft.table = table
 
 
 def declare(draft: Draft, table: TaskTable, *, explained: bool = False) -> None:
@@ -184,12 +178,8 @@ def _orphaned(draft: Draft, lost_tasks: IntArray) -> list[Orphan]:
 
     for task in lost_tasks.tolist():
         if draft.owned.holder[task] != NO_MEMBER:
-            add(
-                task,
-                int(draft.owned.holder[task]),
-                Role.ACTIVE,
-                bool(draft.owned.revoking[task]),
-            )
+            notified = bool(draft.owned.revoking[task])
+            add(task, int(draft.owned.holder[task]), Role.ACTIVE, notified)
     sources = [(draft.owned.duplicate, Role.ACTIVE, True)]
     for role, copies in draft.owned.copies.items():
         sources += [(copies.kept, role, False), (copies.releasing, role, True)]
@@ -213,10 +203,8 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
         survives_pair = new_task != NO_MEMBER
         return codes(new_task[survives_pair], slot_of(old)[survives_pair])
 
-    draft.target.active, draft.target.destination = (
-        vector(draft.target.active),
-        vector(draft.target.destination),
-    )
+    draft.target.active = vector(draft.target.active)
+    draft.target.destination = vector(draft.target.destination)
     revoking = np.zeros(len(table), dtype=np.bool_)
     revoking[new_tasks] = draft.owned.revoking[survives]
     draft.owned.holder, draft.owned.revoking = vector(draft.owned.holder), revoking
@@ -224,22 +212,14 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
         role: Copies(*(pairs(part) for part in copies))
         for role, copies in draft.owned.copies.items()
     }
-    draft.owned.ready, draft.owned.duplicate = (
-        pairs(draft.owned.ready),
-        pairs(draft.owned.duplicate),
-    )
+    draft.owned.ready = pairs(draft.owned.ready)
+    draft.owned.duplicate = pairs(draft.owned.duplicate)
     draft.departed.carry(pairs)
-    new_task = new_index[task_of(draft.owned.lags.pair)]
-    survives_pair = new_task != NO_MEMBER
-    new_pair = new_task[survives_pair].astype(np.int64) << 32 | slot_of(draft.owned.lags.pair)[
-        survives_pair
-    ].astype(np.int64)
-    order = np.argsort(new_pair, kind="stable")
-    offsets, reported_ms = (
-        draft.owned.lags.offsets[survives_pair][order],
-        draft.owned.lags.reported_ms[survives_pair][order],
-    )
-    draft.owned.lags = Lags(new_pair[order], offsets, reported_ms)
+    lags = draft.owned.lags
+    lags = lags.where(new_index[task_of(lags.pair)] != NO_MEMBER)
+    new_task = new_index[task_of(lags.pair)].astype(np.int64)
+    lags = lags._replace(pair=new_task << 32 | slot_of(lags.pair))
+    draft.owned.lags = lags.where(np.argsort(lags.pair, kind="stable"))
 
 
 def _reclaim(draft: Draft, returned: list[tuple[Orphan, int]]) -> None:

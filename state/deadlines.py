@@ -29,14 +29,7 @@ from muster.protocol.records import MemberState
 from muster.state import causes, deafness, fencing, membership, recovery, session_clock, start_delay
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
-from muster.state.liveness import (
-    DEAF,
-    FENCED,
-    MUTE,
-    REFUSED,
-    UNREAD,
-    later,
-)
+from muster.state.liveness import DEAF, FENCED, MUTE, REFUSED, UNREAD, later
 
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
@@ -92,9 +85,8 @@ def prove(draft: Draft, tick: Tick) -> None:
             patience_ms = int(draft.sessions.timeout_ms[slot])
         elif draft.sessions.flags[slot] & UNREAD:
             patience_ms = max(patience_ms, int(draft.sessions.timeout_ms[slot]))
-        draft.sessions.set_response_deadline(
-            slot, patience_ms, session_clock.longest_step_ms(draft)
-        )
+        step_ms = session_clock.longest_step_ms(draft)
+        draft.sessions.set_response_deadline(slot, patience_ms, step_ms)
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -190,5 +182,6 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(gate_ms(draft))
     if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:
         until_ms = draft.recovery.unverified_until_ms
-        deadlines_ms += [] if until_ms is None or until_ms == UNPROVED else [until_ms]
+        if until_ms is not None and until_ms != UNPROVED:
+            deadlines_ms.append(until_ms)
     return min(deadlines_ms, default=None)

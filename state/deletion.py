@@ -11,7 +11,6 @@ continues from it, so the fencing tokens of a task only grow.
 from __future__ import annotations
 
 from muster.protocol.events import GroupDeleted
-from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault, MemberAssignment, group_deleted
 from muster.protocol.settings import DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import TaskTable
@@ -34,11 +33,9 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     draft.causes, draft.possible_causes = Causes(), Causes()
     draft.target.generation = draft.generation
     draft.target.moves, draft.drains, draft.timers.drain_until_ms = (), (), {}
-    draft.target.memory = draft.target.deferred = draft.timers.followup_ms = (
-        draft.timers.delay_until_ms
-    ) = draft.target.asked_ms = None
-    draft.target.is_overtaken = False
-    draft.target.again = False
+    draft.target.memory = draft.target.deferred = draft.target.asked_ms = None
+    draft.timers.followup_ms = draft.timers.delay_until_ms = None
+    draft.target.is_overtaken = draft.target.again = False
 
 
 def wind_up(draft: Draft) -> None:
@@ -77,7 +74,7 @@ def _dismiss(draft: Draft, member: Member) -> None:
             message=draft.cause,
         )
         draft.replies.append((member.id, record))
-    draft.tombstone(MemberId(member.id))
+    draft.tombstone(member.id)
 
 
 def may_be_forgotten(group: Group) -> bool:

@@ -50,13 +50,7 @@ class Departed:
     def moves(
         self, table: TaskTable, members: tuple[str, ...], reasons: Iterable[Reason]
     ) -> tuple[Move, ...]:
-        """An assignor's reasons as moves with task and member ids.
-
-        Args:
-            table: the group's tasks.
-            members: ids of the members that the assignor saw, in its order.
-            reasons: the assignor's.
-        """
+        """An assignor's reasons as moves; `members`: the ids that it saw, in its order."""
         departed_slots: dict[tuple[Role, int], list[int]] = {}
         for role, pairs in self._tasks.items():
             for task, slot in zip(task_of(pairs).tolist(), slot_of(pairs).tolist(), strict=True):

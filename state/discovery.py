@@ -41,7 +41,7 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ..
     changes = _changes(units_before, units_after)
     if _sizes(table.units) == _sizes(draft.table.units):
         # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
-        config_events.reweigh(draft, table)
+        draft.table = table
         for text in changes or ["tasks declared anew"]:
             (draft.possible_causes if changes else draft.causes).add(text)
         return

@@ -46,7 +46,7 @@ from muster.state.ownership import (
     Ownership,
     codes,
     contains,
-    no_codes,
+    pairs_of,
     slot_of,
     task_of,
     union,
@@ -119,11 +119,7 @@ class Draft:
     recovery: Recovery
 
     def __init__(
-        self,
-        group: Group,
-        coordinator_epoch: int,
-        lookup: Lookup,
-        aside: Aside | None = None,
+        self, group: Group, coordinator_epoch: int, lookup: Lookup, aside: Aside | None = None
     ) -> None:
         self.group = group
         self.coordinator_epoch = coordinator_epoch
@@ -208,10 +204,6 @@ class Draft:
         }
         return member
 
-    def rename(self, slot: int, member: Member) -> None:
-        """Give a member's slot to another process, with the same or another member id."""
-        self.roster.rename(slot, member)
-
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
@@ -283,11 +275,11 @@ class Draft:
         is_freed = self.mask(newly_freed)
         for slot in newly_freed:
             held_tasks = self.tasks_of(slot)
-            self.departed.note_tasks(Role.ACTIVE, _pairs(held_tasks, slot))
+            self.departed.note_tasks(Role.ACTIVE, pairs_of(held_tasks, slot))
             self.free(held_tasks)
         for role, copies in self.owned.copies.items():
             pairs = union(copies.kept, copies.releasing)
-            self.departed.note_tasks(role, _of(pairs, is_freed))
+            self.departed.note_tasks(role, pairs[is_freed[slot_of(pairs)]])
         self._release_copies(is_freed)
         self._freed |= newly_freed
 
@@ -328,9 +320,7 @@ class Draft:
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
-        if (
-            self.freed_slots
-        ):  # what they had is freed at the end of the batch; they become no holders
+        if self.freed_slots:  # what they had is freed at the batch's end; they become no holders
             self.owned.duplicate = _without(self.owned.duplicate, self.mask(self.freed_slots))
         if len(self.owned.duplicate) == 0:
             return
@@ -343,9 +333,8 @@ class Draft:
         for promoted_task, owner in zip(task[is_promoted], slot[is_promoted].tolist(), strict=True):
             # An UNREVOKED member has a record that asks it to give the duplicate up.
             is_unrevoked = self.member(owner).state is MemberState.UNREVOKED
-            self.set_holder(
-                np.array([promoted_task], dtype=np.int32), owner, giving_up=is_unrevoked
-            )
+            task_index = np.array([promoted_task], dtype=np.int32)
+            self.set_holder(task_index, owner, giving_up=is_unrevoked)
         self.owned.duplicate = self.owned.duplicate[~is_promoted]
         self.touched.update(slot[is_promoted].tolist())
 
@@ -359,9 +348,9 @@ class Draft:
         is_free = self._are_free(holders)
         self.set_holder(tasks[is_free], slot, giving_up=giving_up)
         held_by_others = tasks[~is_free & (holders != slot)]
-        duplicate = union(self.owned.duplicate, _pairs(held_by_others, slot))
-        self.owned.duplicate = _minus(duplicate, _pairs(tasks[is_free], slot))
-        claimed = _pairs(tasks, slot)
+        duplicate = union(self.owned.duplicate, pairs_of(held_by_others, slot))
+        self.owned.duplicate = _minus(duplicate, pairs_of(tasks[is_free], slot))
+        claimed = pairs_of(tasks, slot)
         for role, copies in self.owned.copies.items():
             kept, releasing = _minus(copies.kept, claimed), _minus(copies.releasing, claimed)
             self.owned.set_copies(role, kept=kept, releasing=releasing)
@@ -372,15 +361,12 @@ class Draft:
         is_first[np.unique(tasks, return_index=True)[1]] = True
         is_granted = is_first & self._are_free(self.owned.holder[tasks])
         holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        holder[tasks[is_granted]], revoking[tasks[is_granted]] = (
-            slots[is_granted],
-            giving_up[is_granted],
-        )
+        holder[tasks[is_granted]] = slots[is_granted]
+        revoking[tasks[is_granted]] = giving_up[is_granted]
         self.owned.holder, self.owned.revoking = holder, revoking
         is_duplicate = holder[tasks] != slots
-        self.owned.duplicate = union(
-            self.owned.duplicate, codes(tasks[is_duplicate], slots[is_duplicate])
-        )
+        duplicate = codes(tasks[is_duplicate], slots[is_duplicate])
+        self.owned.duplicate = union(self.owned.duplicate, duplicate)
 
     def _are_free(self, holders: IntArray) -> BoolArray:
         """bool[K]: whether tasks of these holders, `NO_MEMBER` among them, count as free."""
@@ -471,17 +457,7 @@ def _without(pairs: Codes, leaves: BoolArray) -> Codes:
     return pairs[~leaves[slot_of(pairs)]] if len(pairs) else pairs
 
 
-def _of(pairs: Codes, leaves: BoolArray) -> Codes:
-    return pairs[leaves[slot_of(pairs)]] if len(pairs) else pairs
-
-
 def _minus(pairs: Codes, others: Codes) -> Codes:
     if not contains(pairs, others).any():  # the common case: a look-up of a few pairs
         return pairs
     return pairs[~contains(others, pairs)]
-
-
-def _pairs(tasks: IntArray, slot: int) -> Codes:
-    if len(tasks) == 0:
-        return no_codes()
-    return codes(tasks, np.full(len(tasks), slot, dtype=np.int32))

@@ -48,9 +48,7 @@ def order(draft: Draft, event: Drain) -> None:
 
 def set_deadline(draft: Draft, slot: int) -> None:
     """Set when placements leave a draining member out even if learners are not ready (S2-F09)."""
-    deadlines_ms = {
-        s: deadline_ms for s, deadline_ms in draft.timers.drain_until_ms.items() if s != slot
-    }
+    deadlines_ms = {s: at for s, at in draft.timers.drain_until_ms.items() if s != slot}
     drained_ms = drained_at_ms(draft.settings, draft.sessions.clock_ms)
     if draft.member(slot).draining and drained_ms is not None:
         deadlines_ms[slot] = drained_ms
@@ -91,10 +89,8 @@ def resume(draft: Draft, slot: int) -> None:
 
 def _of(draft: Draft, member: Member) -> KeptDrain | None:
     now_ms = draft.sessions.clock_ms
-    drains_of_member = (
-        drain for drain in draft.drains if _is_of(drain, member) and not _is_over(drain, now_ms)
-    )
-    return next(drains_of_member, None)
+    kept = (drain for drain in draft.drains if not _is_over(drain, now_ms))
+    return next((drain for drain in kept if _is_of(drain, member)), None)
 
 
 def _is_of(drain: KeptDrain, member: Member) -> bool:
@@ -125,19 +121,13 @@ def _set(draft: Draft, drains: list[KeptDrain]) -> None:
         drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now_ms)
     ]
     of_departed.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
-    remaining = tuple(
-        sorted([*of_present, *of_departed[:KEPT_MAX]], key=lambda drain: drain.member)
-    )
-    draft.drains = remaining
+    remaining = sorted([*of_present, *of_departed[:KEPT_MAX]], key=lambda drain: drain.member)
+    draft.drains = tuple(remaining)
 
 
 def _holds(draft: Draft, slot: int) -> bool:
     """Whether a member has any task in any role, including tasks that it is giving up."""
-    pair_sets = [draft.owned.duplicate]
+    slots_of_tasks = [draft.owned.holder, slot_of(draft.owned.duplicate)]
     for copies in draft.owned.copies.values():
-        pair_sets += [copies.kept, copies.releasing]
-    return (
-        bool((draft.owned.holder == slot).any())
-        or any(bool((slot_of(pairs) == slot).any()) for pairs in pair_sets)
-        or bool(draft.orphans_of(slot))
-    )
+        slots_of_tasks += [slot_of(copies.kept), slot_of(copies.releasing)]
+    return any((slots == slot).any() for slots in slots_of_tasks) or bool(draft.orphans_of(slot))

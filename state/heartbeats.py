@@ -99,15 +99,7 @@ def beat(
     digests: NDArray[np.uint64],
     session_ms: Numbers,
 ) -> None:
-    """Absorb heartbeats of members, oldest first.
-
-    Args:
-        draft: the group.
-        slots: slot of each sender.
-        epochs: epoch of each heartbeat.
-        digests: digest of each heartbeat.
-        session_ms: session time of each.
-    """
+    """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each."""
     again, above, reading = draft.sessions.beat(slots, epochs, digests, session_ms)
     for slot in reading:
         deafness.note_reading(draft, slot)

@@ -40,8 +40,9 @@ class Holders:
         if self._asked < SORTED_FROM:
             return np.flatnonzero(holder == slot).astype(np.int32)
         if self._order is None:
-            self._sort(holder)
-        assert self._order is not None
+            self._order = np.argsort(holder, kind="stable").astype(np.int32)
+            slots = np.arange(NO_MEMBER + 1, int(holder.max(initial=NO_MEMBER)) + 2)
+            self._starts = np.searchsorted(holder[self._order], slots)
         candidates = self._order[0:0]
         if slot + 1 < len(self._starts):
             candidates = self._order[self._starts[slot] : self._starts[slot + 1]]
@@ -54,9 +55,3 @@ class Holders:
         """Note that a slot has been written to these places of the vector."""
         if self._order is not None:
             self._gained.setdefault(slot, []).append(tasks)
-
-    def _sort(self, holder: IntArray) -> None:
-        order = np.argsort(holder, kind="stable").astype(np.int32)
-        slots = np.arange(NO_MEMBER + 1, int(holder.max(initial=NO_MEMBER)) + 2)
-        self._starts = np.searchsorted(holder[order], slots)
-        self._order = order

@@ -19,7 +19,7 @@ from muster.state import digests, recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import FENCED, UNREAD
-from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of
+from muster.state.ownership import NO_MEMBER, codes, slot_of, task_of
 
 
 def check(group: Group) -> None:
@@ -42,8 +42,8 @@ def holding_of(group: Group, slot: int) -> Holding:
     held_sets: dict[Role, TaskSet] = {
         Role.ACTIVE: _set(group, np.flatnonzero(group.owned.holder == slot))
     }
-    releasing_tasks: list[NDArray[np.integer[Any]]] = []
-    releasing_tasks.append(np.flatnonzero((group.owned.holder == slot) & group.owned.revoking))
+    releasing_tasks: list[NDArray[np.integer[Any]]]
+    releasing_tasks = [np.flatnonzero((group.owned.holder == slot) & group.owned.revoking)]
     for role, copies in group.owned.copies.items():
         member_pairs = np.union1d(copies.kept, copies.releasing)
         held_sets[role] = _set(group, task_of(member_pairs[slot_of(member_pairs) == slot]))
@@ -120,16 +120,10 @@ def _only_members_have_tasks(group: Group) -> None:
             _require(bool(is_member[slot_of(pairs)].all()), group, f"a {role} belongs to a member")
             _require(bool((np.diff(pairs) > 0).all()), group, "pairs ascend")
     all_copies = np.concatenate([part for copies in group.owned.copies.values() for part in copies])
-    _require(
-        _within(group.owned.ready, all_copies), group, "a ready pair is a copy, held or wanted"
-    )
-
+    ready_is_held = bool(np.isin(group.owned.ready, all_copies).all())
+    _require(ready_is_held, group, "a ready pair is a copy, held or wanted")
     orphans = group.owned.orphans
     _require(list(orphans) == sorted(orphans), group, "orphans ascend")
-
-
-def _within(subset: Codes, superset: Codes) -> bool:
-    return bool(np.isin(subset, superset).all())
 
 
 def _no_member_has_two_roles_of_a_task(group: Group) -> None:
@@ -141,12 +135,8 @@ def _no_member_has_two_roles_of_a_task(group: Group) -> None:
     _require(
         len(np.unique(all_pairs)) == len(all_pairs), group, "no member holds two roles of a task"
     )
-    target_pairs = [
-        codes(
-            tasks := np.flatnonzero(group.target.active != NO_MEMBER).astype(np.int32),
-            group.target.active[tasks],
-        )
-    ]
+    tasks = np.flatnonzero(group.target.active != NO_MEMBER).astype(np.int32)
+    target_pairs = [codes(tasks, group.target.active[tasks])]
     target_pairs += [copies.wanted for copies in group.owned.copies.values()]
     all_pairs = np.concatenate(target_pairs)
     _require(
@@ -157,11 +147,7 @@ def _no_member_has_two_roles_of_a_task(group: Group) -> None:
 
 
 def _epochs_are_ordered(group: Group) -> None:
-    _require(
-        group.target.generation <= group.generation,
-        group,
-        "targets follow generations",
-    )
+    _require(group.target.generation <= group.generation, group, "targets follow generations")
     for member in group.roster:
         _require(
             member.epoch <= group.generation,
@@ -180,20 +166,14 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
     owing_slots += [slot_of(copies.releasing) for copies in group.owned.copies.values()]
     owing = {*np.concatenate(owing_slots).tolist(), *(o.slot for o in group.owned.orphans)}
     is_kept = ~group.owned.revoking & (group.owned.holder != NO_MEMBER)
-    holding_too_much = {
-        *group.owned.holder[is_kept & (group.owned.holder != group.target.active)].tolist()
-    }
-    lacking = {*group.target.active[(group.target.active != group.owned.holder)].tolist()}
+    differs = group.target.active != group.owned.holder
+    holding_too_much = {*group.owned.holder[is_kept & differs].tolist()}
+    lacking = {*group.target.active[differs].tolist()}
     wanted_copies = np.union1d(*(copies.wanted for copies in group.owned.copies.values()))
     for copies in group.owned.copies.values():
         surplus_copies = np.setdiff1d(copies.kept, wanted_copies)
-        holding_too_much |= set(
-            slot_of(
-                surplus_copies[
-                    group.target.active[task_of(surplus_copies)] != slot_of(surplus_copies)
-                ]
-            ).tolist()
-        )
+        slots = slot_of(surplus_copies)
+        holding_too_much |= {*slots[group.target.active[task_of(surplus_copies)] != slots].tolist()}
         lacking |= set(slot_of(np.setdiff1d(copies.wanted, copies.kept)).tolist())
     for member in group.roster:
         if group.sessions.flags[member.slot] & FENCED:
@@ -225,7 +205,8 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
 
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:
-    expected = digests.expected(group.owned, group.hashes, len(group.roster.by_slot))
+    every_slot = np.arange(len(group.roster.by_slot) + 1) < len(group.roster.by_slot)
+    expected = digests.expected(group.owned, group.hashes, every_slot)
     for member in group.roster:
         is_equal = expected[member.slot] == group.sessions.digest[member.slot]
         is_exempt = bool(group.sessions.flags[member.slot] & FENCED) or member.away

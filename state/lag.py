@@ -33,6 +33,7 @@ from muster.state.ownership import (
     Codes,
     Lags,
     contains,
+    pairs_of,
     slot_of,
     task_of,
     union,
@@ -53,12 +54,7 @@ def absorb(
 ) -> None:
     """Absorb an event's lags; invalid ones are refused with one dead letter for the event.
 
-    Args:
-        draft: the group.
-        member: the member that has the copies.
-        lags: the lags.
-        origin: where the event was read.
-        ready: tasks that the same event reports as ready; their lags are ignored.
+    The lags of tasks that the same event reports as `ready` are ignored.
     """
     if not lags:
         return
@@ -76,17 +72,15 @@ def absorb(
             refused_count += 1
             if not first_error:
                 reason = "no such task" if index is None else f"expected 0 to {OFFSETS_MAX}"
-                first_error = (
-                    f"lag {offsets} of {cut(str(task), NAME_CHARS_MAX)} on {member}: {reason}"
-                )
+                name = cut(str(task), NAME_CHARS_MAX)
+                first_error = f"lag {offsets} of {name} on {member}: {reason}"
             continue
         if task not in ready:
             new_lags[index << 32 | slot] = offsets
     if first_error:
-        suffix = (
-            f"; so are {refused_count - 1} more lags of this event" if refused_count > 1 else ""
-        )
-        draft.reject(origin, DeadLetter.INVALID_REQUEST, f"{first_error}{suffix}")
+        if refused_count > 1:
+            first_error += f"; so are {refused_count - 1} more lags of this event"
+        draft.reject(origin, DeadLetter.INVALID_REQUEST, first_error)
     if new_lags:
         _merge(draft, new_lags, origin.at_ms if origin.offset >= 0 else draft.sessions.clock_ms)
 
@@ -100,26 +94,17 @@ def _merge(draft: Draft, new_lags: dict[int, int], at_ms: int) -> None:
         return
     pair = np.array(sorted(new_lags), dtype=np.int64)
     offsets = np.array([new_lags[p] for p in pair.tolist()], dtype=np.int64)
-    known_index = np.minimum(
-        np.searchsorted(known_lags.pair, pair), max(len(known_lags.pair) - 1, 0)
-    )
-    has_known = (
-        known_lags.pair[known_index] == pair
-        if len(known_lags.pair)
-        else np.zeros(len(pair), dtype=np.bool_)
-    )
-    known_offsets = np.where(
-        has_known, known_lags.offsets[known_index] if len(known_lags.pair) else 0, -1
-    )
-    known_ms = np.where(
-        has_known, known_lags.reported_ms[known_index] if len(known_lags.pair) else 0, 0
-    )
+    has_known = contains(known_lags.pair, pair)
+    known_index = np.searchsorted(known_lags.pair, pair[has_known])
+    known_offsets, known_ms = np.full(len(pair), -1, np.int64), np.zeros(len(pair), np.int64)
+    known_offsets[has_known] = known_lags.offsets[known_index]
+    known_ms[has_known] = known_lags.reported_ms[known_index]
     expires = has_known.copy()  # a lag that is new counts in any case
     if has_known.any():
         for copies in draft.owned.copies.values():
             for part in copies:
                 expires &= ~contains(part, pair)
-    is_stale = expires & (at_ms - known_ms > draft.settings.probing_rebalance_interval_ms // 2)
+    is_stale = expires & (at_ms - known_ms > half_interval_ms)
     differs_enough = (known_offsets > lag_limit) != (offsets > lag_limit)
     # Halves, because twice `OFFSETS_MAX` is more than an int64 holds.
     differs_enough |= np.maximum(offsets, known_offsets) // 2 >= np.maximum(
@@ -131,16 +116,10 @@ def _merge(draft: Draft, new_lags: dict[int, int], at_ms: int) -> None:
     newly_caught_up = pair[is_accepted & (offsets <= lag_limit)]
     newly_caught_up = newly_caught_up[~_are_caught_up(draft, newly_caught_up)]
     remains = np.ones(len(known_lags.pair), dtype=np.bool_)
-    remains[known_index[is_accepted & has_known]] = False
-    merged_pairs = np.concatenate((known_lags.pair[remains], pair[is_accepted]))
-    order = np.argsort(merged_pairs, kind="stable")
-    draft.owned.lags = Lags(
-        merged_pairs[order],
-        np.concatenate((known_lags.offsets[remains], offsets[is_accepted]))[order],
-        np.concatenate((known_lags.reported_ms[remains], np.full(int(is_accepted.sum()), at_ms)))[
-            order
-        ],
-    )
+    remains[known_index[is_accepted[has_known]]] = False
+    new = Lags(pair, offsets, np.full(len(pair), at_ms)).where(is_accepted)
+    merged = Lags(*map(np.concatenate, zip(known_lags.where(remains), new, strict=True)))
+    draft.owned.lags = merged.where(np.argsort(merged.pair, kind="stable"))
     newly_behind = pair[
         is_accepted & (offsets > lag_limit) & ~(has_known & (known_offsets > lag_limit))
     ]
@@ -183,8 +162,7 @@ def end_given_up(draft: Draft, slot: int, lags: Sequence[Lag]) -> None:
     if draft.table is not draft.group.table:
         return
     found = {index for task, _ in lags if (index := draft.table.find(task)) is not None}
-    tasks = np.array(sorted(found), dtype=np.int32)
-    pairs = codes_of(tasks, np.full(len(tasks), slot, dtype=np.int32))
+    pairs = pairs_of(np.array(sorted(found), dtype=np.int32), slot)
     given_up = pairs[_is_held(draft.group, pairs) & ~_is_held(draft, pairs)]
     if len(given_up):
         end(draft, given_up)
@@ -277,13 +255,7 @@ def _copies(group: Group | Draft) -> Codes:
 
 
 def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
-    """Open a generation if a copy may take over now that could not before.
-
-    Args:
-        draft: the group.
-        newly_caught_up: copies that have just caught up.
-        newly_behind: copies that were just reported to be behind.
-    """
+    """Open a generation if a copy may take over now that could not before."""
     learners = np.intersect1d(newly_caught_up, _learners(draft), assume_unique=True)
     awaited_pairs = next_actives.awaited(draft)
     awaited_ready = np.setdiff1d(
@@ -348,12 +320,10 @@ def _rescues(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> Codes
     if len(restoring) == 0:
         return restoring
     newly_restoring = np.intersect1d(newly_behind, restoring, assume_unique=True)
-    candidates = union(
-        newly_caught_up,
-        usable(draft, caught_up(draft), task_of(newly_restoring))
-        if len(newly_restoring)
-        else newly_caught_up[:0],
-    )
+    candidates = newly_caught_up
+    if len(newly_restoring):
+        others = usable(draft, caught_up(draft), task_of(newly_restoring))
+        candidates = union(newly_caught_up, others)
     return np.setdiff1d(usable(draft, candidates, task_of(restoring)), owners, assume_unique=True)
 
 

@@ -246,10 +246,8 @@ class Liveness:
         if self.session_ms < self.earliest_ms:
             return [], []
         expired = self._counts() & (self.last_ms + self.timeout_ms <= self.session_ms)
-        late_responders = (
-            (self.response_due > 0) & (self.response_due <= self.session_ms) & ~expired
-        )
-        return np.flatnonzero(expired).tolist(), np.flatnonzero(late_responders).tolist()
+        is_late = (self.response_due > 0) & (self.response_due <= self.session_ms) & ~expired
+        return np.flatnonzero(expired).tolist(), np.flatnonzero(is_late).tolist()
 
     def demand(self, slot: int) -> None:
         """Demand something of a member; its time starts when it can have read the demand.
@@ -295,13 +293,7 @@ class Liveness:
         digest: NDArray[np.uint64],
         session_ms: NDArray[np.int64],
     ) -> tuple[list[int], list[int], list[int]]:
-        """Absorb heartbeats.
-
-        Args:
-            slots: slot of each sender, oldest heartbeat first.
-            epoch: epoch of each.
-            digest: digest of each.
-            session_ms: session time of each.
+        """Absorb heartbeats, oldest first, each given by its sender's slot and session time.
 
         Returns:
             Slots whose record must be published again, slots that claim an epoch above theirs, and
@@ -328,12 +320,11 @@ class Liveness:
         self.flags[slots[newest_index][newest_agrees]] |= AGREED
         misses = self.misses
         publishes_again = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
-        slot_arrays = (
-            np.flatnonzero(publishes_again),
-            np.unique(slots[claims_higher_epoch]),
-            np.unique(slots[shows_reading]),
+        return (
+            np.flatnonzero(publishes_again).tolist(),
+            np.unique(slots[claims_higher_epoch]).tolist(),
+            np.unique(slots[shows_reading]).tolist(),
         )
-        return slot_arrays[0].tolist(), slot_arrays[1].tolist(), slot_arrays[2].tolist()
 
     def to_bytes(self) -> bytes:
         """The header, the read offsets, and the arrays, deflated; little endian.
@@ -388,33 +379,29 @@ class Liveness:
         for line in data[text_start:text_end].decode().splitlines():
             topic, partition, offset = line.split("\t")
             through[topic, int(partition)] = int(offset)
-        array_bytes, array_start, stored_fields = (
-            data,
-            text_end,
-            tuple(zip(_FIELDS, _OLD_TYPES, strict=True)),
-        )
         is_deflated = version >= 3
         if is_deflated:
             array_bytes, text_end = _inflated(data, text_end, slots)
             array_start, stored_fields = 0, _STORED
-        wake_at_ms = None if wake_ms < 0 else wake_ms
+        else:
+            array_bytes, array_start = data, text_end
+            stored_fields = tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
         liveness = cls.new(slots)
         for name, kind in stored_fields:
             width = np.dtype(kind).newbyteorder("<")
             if array_start + slots * width.itemsize > len(array_bytes):
-                raise ValueError(
-                    f"liveness of {slots} slots is cut short at byte {len(array_bytes)}"
-                )
+                end = len(array_bytes)
+                raise ValueError(f"liveness of {slots} slots is cut short at byte {end}")
             column = np.frombuffer(array_bytes, width, slots, array_start)
             setattr(liveness, name, column.astype(getattr(liveness, name).dtype))
             array_start += slots * width.itemsize
         if is_deflated:
             liveness.last_ms = session_ms - liveness.last_ms
-        scalars = {"clock_ms": clock_ms, "session_ms": session_ms}
-        scalars |= {"covered_ms": covered_ms, "claimed_ms": claimed_ms, "listened_ms": listened_ms}
-        mark = Mark(epoch, taken)
-        scalars["wake_ms"] = wake_at_ms
-        liveness = replace(liveness, **scalars, published_mark=mark, through=through)
+        liveness.clock_ms, liveness.session_ms = clock_ms, session_ms
+        liveness.covered_ms, liveness.claimed_ms = covered_ms, claimed_ms
+        liveness.listened_ms = listened_ms
+        liveness.wake_ms = None if wake_ms < 0 else wake_ms
+        liveness.published_mark, liveness.through = Mark(epoch, taken), through
         liveness.agreement = agreement if agreement.members else None
         return liveness, text_end if is_deflated else array_start
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.assignor import registry
 from muster.protocol.events import (
@@ -60,9 +59,9 @@ from muster.state.draft import Draft, Lookup
 from muster.state.group import Group, places
 from muster.state.liveness import BROKERS_DIFFER_MS
 from muster.state.printable import cut
+from muster.state.session_clock import Times
 
 CAUSE_CHARS_MAX = 2_000
-Times: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +93,7 @@ def advance(
     """Absorb events.
 
     Args:
-        group: the group before the events.
+        group: before the events.
         events: of this group, from any of the input topics, in any order.
         coordinator_epoch: offset of the coordinator's claim.
         assignors: name → assignor; raises `UnknownAssignor`.
@@ -110,7 +109,7 @@ def advance(
         recovery.begin(draft)
     elif not fresh:
         return Step(group, (), wake_ups.wake_ms(draft), changed=False)
-    completed_snapshot = _take_deferred(draft)
+    completed = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = wake_ups.wake_ms(draft)
@@ -123,13 +122,9 @@ def advance(
     if dictionary is not None:
         records.insert(0, dictionary)  # before the first record that refers to it
     if changed:
-        if (
-            completed_snapshot is not None
-            and completed_snapshot.generation != next_group.generation
-        ):
-            records.append(
-                completed_snapshot
-            )  # else its moves and reasons would never be published
+        # Otherwise the moves and reasons of the completed generation would never be published.
+        if completed is not None and completed.generation != next_group.generation:
+            records.append(completed)
         records.append(next_group.snapshot())
     records += [*wake_up_records, *draft.rejected]
     return Step(next_group, tuple(records), wake_at_ms, changed)
@@ -231,11 +226,8 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
         sessions.reset_earliest()
         other_deadline_ms = deadlines.next_decided_ms(draft)
         run_length = int(np.searchsorted(session_times, sessions.earliest_ms))
-        run_length = (
-            run_length
-            if other_deadline_ms is None
-            else min(run_length, int(np.searchsorted(clock_times, other_deadline_ms)))
-        )
+        if other_deadline_ms is not None:
+            run_length = min(run_length, int(np.searchsorted(clock_times, other_deadline_ms)))
         if run_length == 0:
             deadlines.move_to(draft, int(clock_times[0]))
             run_length = 1
@@ -245,10 +237,8 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
         )
         _beat_slots(draft, run[:run_length], (session_times + sign_advance_ms)[:run_length])
         if sessions.clock_ms < clock_times[run_length - 1]:
-            sessions.clock_ms, sessions.session_ms = (
-                int(clock_times[run_length - 1]),
-                int(session_times[run_length - 1]),
-            )
+            sessions.clock_ms = int(clock_times[run_length - 1])
+            sessions.session_ms = int(session_times[run_length - 1])
             sessions.covered_ms = sessions.covered_ms if is_apart else sessions.clock_ms
         run, at_ms = run[run_length:], at_ms[run_length:]
 

@@ -61,12 +61,14 @@ class Columns:
 
     def agree_with(self, members: Sequence[MemberEntry | None]) -> bool:
         """Whether these are the columns of the given members, for invariant checks."""
+        defaults = {f.name: [f.default] * len(members) for f in _FIELDS}
+
+        def values(columns: Columns, name: str) -> list[Any]:
+            column = getattr(columns, name)
+            return defaults[name] if column is None else column.tolist()
+
         recomputed = Columns.of(members)
-        return all(
-            _values(f, getattr(self, f.name), len(members))
-            == _values(f, getattr(recomputed, f.name), len(members))
-            for f in _FIELDS
-        )
+        return all(values(self, name) == values(recomputed, name) for name in defaults)
 
 
 def values_of(column: Objects | None, placeable: IntArray) -> tuple[Any, ...] | None:
@@ -95,31 +97,27 @@ def _mapping(tags: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return MappingProxyType(dict(tags))
 
 
+def _config_offset(member: MemberEntry) -> int:
+    return -1 if member.config_offset is None else member.config_offset
+
+
+def _topics(member: MemberEntry) -> frozenset[str] | None:
+    return None if member.topics is None else _set(member.topics)
+
+
 _FIELDS = (
     _Field("id", object, lambda m: m.id),
     _Field("capacity", np.int64, lambda m: m.capacity, 1),
     _Field("draining", np.bool_, lambda m: m.draining, False),
     _Field("away", np.bool_, lambda m: m.away, False),
     _Field("unsettled", np.bool_, lambda m: m.state is not MemberState.STABLE, False),
-    _Field("config_offset", np.int64, lambda m: _or(m.config_offset, -1), -1),
+    _Field("config_offset", np.int64, _config_offset, -1),
     _Field("rack", object, lambda m: m.rack, None, optional=True),
     _Field("tags", object, lambda m: _mapping(m.tags), _mapping(()), optional=True),
-    _Field("topics", object, lambda m: _set_or_all(m.topics), None, optional=True),
+    _Field("topics", object, _topics, None, optional=True),
     _Field("static", object, lambda m: _set(m.static), _set(()), optional=True),
     _Field("protocols", object, lambda m: m.protocols, (), optional=True),
 )
-
-
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
-
-
-def _set_or_all(topics: tuple[str, ...] | None) -> frozenset[str] | None:
-    return None if topics is None else _set(topics)
-
-
-def _values(field: _Field, column: NDArray[Any] | None, count: int) -> list[Any]:
-    return [field.default] * count if column is None else column.tolist()
 
 
 def _renewed(

@@ -84,9 +84,8 @@ def _record(
 
 
 def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
-    kept_tasks = np.flatnonzero(
-        draft.mask(slots)[draft.owned.holder] & ~draft.owned.revoking
-    ).astype(np.int32)
+    is_kept = draft.mask(slots)[draft.owned.holder] & ~draft.owned.revoking
+    kept_tasks = np.flatnonzero(is_kept).astype(np.int32)
     return _split(draft, kept_tasks, draft.owned.holder[kept_tasks], slots)
 
 

@@ -91,14 +91,8 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     if absent.state is MemberState.UNREVOKED:  # it was fenced while it was away
         releases.keep_all(draft, absent.slot)
         absent = replace(absent, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
-    member = replace(
-        absent,
-        id=event.member,
-        incarnation=event.incarnation,
-        away=False,
-        **profile,
-    )
-    draft.rename(absent.slot, member)
+    member = replace(absent, id=event.member, incarnation=event.incarnation, away=False, **profile)
+    draft.roster.rename(member)
     draft.sessions.flags[absent.slot] = 0
     draft.sessions.cancel_demand(absent.slot)
     if absent.incarnation != event.incarnation:
@@ -157,10 +151,8 @@ def leave(draft: Draft, event: Leave) -> None:
     slot = draft.roster.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
-    is_fenced_or_deaf = bool(
-        draft.sessions.flags[slot] & (FENCED | DEAF)
-    )  # its tasks are placed elsewhere
-    if event.temporary and not is_fenced_or_deaf:
+    has_lost_its_tasks = draft.sessions.flags[slot] & (FENCED | DEAF)  # they are placed elsewhere
+    if event.temporary and not has_lost_its_tasks:
         draft.sessions.hear(slot)
         draft.sessions.flags[slot] = MUTE
         draft.sessions.cancel_demand(slot)

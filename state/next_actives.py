@@ -38,8 +38,6 @@ def changed(draft: Draft) -> set[int]:
         return set(slot_of(standbys_now).tolist())
     standbys_before = standbys(draft.group)
     # A standby that was granted as active in this batch needs no other record.
-    granted_actives = standbys_before[
-        draft.owned.holder[task_of(standbys_before)] == slot_of(standbys_before)
-    ]
-    standbys_before = np.setdiff1d(standbys_before, granted_actives, assume_unique=True)
+    holders = draft.owned.holder[task_of(standbys_before)]
+    standbys_before = standbys_before[holders != slot_of(standbys_before)]
     return set(slot_of(np.setxor1d(standbys_now, standbys_before, assume_unique=True)).tolist())

@@ -33,6 +33,8 @@ def codes(task: IntArray, slot: IntArray) -> Codes:
 
 def pairs_of(tasks: IntArray, slot: int) -> Codes:
     """The tasks as pairs with one slot."""
+    if len(tasks) == 0:
+        return no_codes()
     return codes(tasks, np.full(len(tasks), slot, dtype=np.int32))
 
 
@@ -107,11 +109,6 @@ class Copies(NamedTuple):
     releasing: Codes
 
 
-def no_copies() -> Copies:
-    """No member has a copy."""
-    return Copies(no_codes(), no_codes(), no_codes())
-
-
 class Orphan(NamedTuple):
     """A task that left the task table while a member had it, and that the member must release.
 
@@ -145,14 +142,9 @@ class Lags(NamedTuple):
     offsets: NDArray[np.int64]
     reported_ms: NDArray[np.int64]
 
-    def where(self, remains: BoolArray) -> Lags:
-        """The lags that stay."""
-        return Lags(*(part[remains] for part in self))
-
-
-def no_lags() -> Lags:
-    """No lag was reported."""
-    return Lags(no_codes(), no_codes(), no_codes())
+    def where(self, rows: BoolArray | NDArray[np.intp]) -> Lags:
+        """The lags of these rows, a mask or indexes."""
+        return Lags(*(part[rows] for part in self))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -172,10 +164,12 @@ class Ownership:
     holder: IntArray = field(default_factory=lambda: unowned(0))
     revoking: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     copies: Mapping[Role, Copies] = field(
-        default_factory=lambda: {role: no_copies() for role in COPY_ROLES}
+        default_factory=lambda: {
+            role: Copies(no_codes(), no_codes(), no_codes()) for role in COPY_ROLES
+        }
     )
     ready: Codes = field(default_factory=no_codes)
-    lags: Lags = field(default_factory=no_lags)
+    lags: Lags = field(default_factory=lambda: Lags(no_codes(), no_codes(), no_codes()))
     duplicate: Codes = field(default_factory=no_codes)
     orphans: tuple[Orphan, ...] = ()
 

@@ -129,11 +129,12 @@ def could_change(draft: Draft) -> bool:
     outcome = _ask_assignor(draft)
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
-    followup_at_ms = (
-        None if outcome.followup_ms is None else later(draft.sessions.clock_ms, outcome.followup_ms)
-    )
-    draft.timers.followup_ms = followup_at_ms
+    draft.timers.followup_ms = _followup_ms(outcome, draft.sessions.clock_ms)
     return False
+
+
+def _followup_ms(answer: Answer, since_ms: int) -> int | None:
+    return None if answer.followup_ms is None else later(since_ms, answer.followup_ms)
 
 
 def _is_target(draft: Draft, answer: Answer) -> bool:
@@ -181,15 +182,14 @@ def _of_present(draft: Draft, answer: Answer, asked_ms: int) -> Answer:
         known_slots = np.where(slots < len(is_present) - 1, slots, NO_MEMBER)
         return np.where(is_present[known_slots], known_slots, NO_MEMBER).astype(np.int32)
 
-    copies = {
-        role: pairs[present_slots(slot_of(pairs)) != NO_MEMBER]
-        for role, pairs in answer.copies.items()
-    }
     return replace(
         answer,
         active=present_slots(answer.active),
         destination=present_slots(answer.destination),
-        copies=copies,
+        copies={
+            role: pairs[present_slots(slot_of(pairs)) != NO_MEMBER]
+            for role, pairs in answer.copies.items()
+        },
     )
 
 
@@ -204,19 +204,16 @@ def _ask_assignor(draft: Draft) -> Outcome:
     except Exception as error:  # a plug-in may raise anything; `advance` must not
         error_text = str(error) if isinstance(error, AssignorError) else repr(error)
         retriable = bool(getattr(error, "retriable", False))
-        return Failure(
-            f"assignor {draft.assignor} failed, the target stays: {error_text}",
-            retriable,
-            draft.newest,
-        )
+        message = f"assignor {draft.assignor} failed, the target stays: {error_text}"
+        return Failure(message, retriable, draft.newest)
     slots = np.append(placeable, NO_MEMBER).astype(np.int32)
     active = slots[placement.active]
     is_same_vector = placement.destination is placement.active
-    copies = ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner))
+    copies = {Role.STANDBY: placement.standby, Role.LEARNER: placement.learner}
     return Answer(
         active=active,
         destination=active if is_same_vector else slots[placement.destination],
-        copies={role: codes(pairs.task, slots[pairs.member]) for role, pairs in copies},
+        copies={role: codes(pairs.task, slots[pairs.member]) for role, pairs in copies.items()},
         moves=moves_of(draft, view, placement.reasons),
         again=placement.again,
         delay_ms=placement.delay_ms,
@@ -319,20 +316,12 @@ def _view_lags(draft: Draft, caught_up: Codes, spare: Codes, index: IntArray) ->
 
     The view counts owners as caught up, and the member that a task moves to as its owner. If its
     copy is cold and another is not, the view gets a lag above `acceptable.recovery.lag` for it.
-
-    Args:
-        draft: the group.
-        caught_up: copies that have caught up.
-        spare: copies whose lag does not count (`_spare`).
-        index: slot → index in the view.
     """
     reported = draft.owned.lags
     is_believed = lag.believed(draft) & ~np.isin(reported.pair, spare, assume_unique=True)
     ready_without_lag = np.setdiff1d(caught_up, reported.pair[is_believed], assume_unique=True)
-    cold_copies, lag_limit = (
-        _overtaken(draft),
-        min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX),
-    )
+    cold_copies = _overtaken(draft)
+    lag_limit = min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
     pairs = np.concatenate((reported.pair[is_believed], ready_without_lag, cold_copies))
     offsets = np.concatenate(
         (
@@ -365,11 +354,8 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     draft.target.active, draft.target.destination = outcome.active, outcome.destination
     for role, pairs in outcome.copies.items():
         draft.owned.set_copies(role, wanted=pairs)
-    draft.target.moves, draft.target.memory, draft.target.again = (
-        outcome.moves,
-        outcome.memory,
-        outcome.again,
-    )
+    draft.target.moves, draft.target.memory = outcome.moves, outcome.memory
+    draft.target.again = outcome.again
     asked_ms = draft.target.asked_ms
     placed_ms = draft.sessions.clock_ms if asked_ms is None else asked_ms
     draft.generation = max(draft.generation, draft.recovery.floor + 1)
@@ -377,9 +363,7 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     draft.target.generation = draft.generation
     draft.target.placed_ms = placed_ms
     draft.timers.delay_until_ms = later(placed_ms, outcome.delay_ms) if outcome.delay_ms else None
-    draft.timers.followup_ms = (
-        None if outcome.followup_ms is None else later(placed_ms, outcome.followup_ms)
-    )
+    draft.timers.followup_ms = _followup_ms(outcome, placed_ms)
     if outcome.warnings:
         draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))
 

@@ -27,13 +27,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
-from muster.protocol.digest import RELEASING, mixed
-from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
-from muster.protocol.tasks import IntArray
 from muster.state import digests, lag, next_actives, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
@@ -89,9 +85,7 @@ def _note_acknowledged(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        if (
-            slot not in draft.recovery.asked
-        ):  # else it left temporarily, is back and was asked again
+        if slot not in draft.recovery.asked:  # else it left temporarily, is back, was asked again
             draft.sessions.cancel_demand(slot)
 
 
@@ -106,9 +100,8 @@ def _stepping(draft: Draft) -> _Stepping:
     differing_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
     affected_slots = [draft.owned.holder[differing_tasks], draft.target.active[differing_tasks]]
     group_before = draft.group  # a member that waited before this batch may have all it needs now
-    affected_slots.append(
-        group_before.target.active[group_before.target.active != group_before.owned.holder]
-    )
+    target_before = group_before.target.active
+    affected_slots.append(target_before[target_before != group_before.owned.holder])
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
     affected_slots.append(draft.owned.holder[draft.owned.revoking])
     for role in COPY_ROLES:
@@ -244,47 +237,7 @@ def _expect(draft: Draft, slots: list[int]) -> None:
         return
     sessions = draft.sessions
     digest_before = sessions.digest.copy()
-    sessions.digest[slots] = 0
-    is_selected = draft.mask(slots)
-    held_tasks = np.flatnonzero(is_selected[draft.owned.holder])
-    is_releasing = draft.owned.revoking[held_tasks]
-    with np.errstate(over="ignore"):
-        for tasks, owners, number in _held_in_roles(draft, is_selected, held_tasks, is_releasing):
-            if len(tasks):
-                np.add.at(sessions.digest, owners, mixed(draft.hashes[tasks], number))
-    orphans = [orphan for orphan in draft.owned.orphans if is_selected[orphan.slot]]
-    digests.add_orphans(sessions.digest, orphans)
+    sessions.digest[slots] = digests.expected(draft.owned, draft.hashes, draft.mask(slots))[slots]
     sessions.flags[sessions.digest != digest_before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
-
-
-def _held_in_roles(
-    draft: Draft, is_selected: BoolArray, held_tasks: NDArray[np.intp], is_releasing: BoolArray
-) -> list[tuple[IntArray, IntArray, int]]:
-    """(tasks, slots, role number of the digest) of everything the selected members hold."""
-    holder = draft.owned.holder
-    parts = [
-        (
-            held_tasks[~is_releasing].astype(np.int32),
-            holder[held_tasks[~is_releasing]],
-            int(Role.ACTIVE),
-        ),
-        (
-            held_tasks[is_releasing].astype(np.int32),
-            holder[held_tasks[is_releasing]],
-            Role.ACTIVE + RELEASING,
-        ),
-    ]
-
-    def add(pairs: Codes, role_number: int) -> None:
-        if len(pairs) == 0:
-            return
-        selected_pairs = pairs[is_selected[slot_of(pairs)]]
-        parts.append((task_of(selected_pairs), slot_of(selected_pairs), role_number))
-
-    add(draft.owned.duplicate, Role.ACTIVE + RELEASING)
-    for role in COPY_ROLES:
-        add(draft.owned.copies[role].kept, int(role))
-        add(draft.owned.copies[role].releasing, role + RELEASING)
-    return parts

@@ -6,8 +6,6 @@ tasks that it was asked for, it keeps its state and epoch, and its timeout runs 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from muster.assignor.model import BoolArray
@@ -39,18 +37,12 @@ def release(
 ) -> None:
     """Free the tasks that the member was asked to give up and no longer holds.
 
-    Args:
-        draft: the group.
-        slot: the member's.
-        holding: what it holds.
-        active: the actives among that.
-        unknown_actives: the actives among that which the table does not have.
+    `active` and `unknown_actives` are the actives of `holding` that the table has, and has not.
     """
     held_tasks = draft.tasks_of(slot)
     owed_tasks = held_tasks[draft.owned.revoking[held_tasks]]
     still_held = contains(active, owed_tasks)
-    owes_more, frees_tasks = bool(still_held.any()), not still_held.all()
-    copies = _released_copies(draft, slot, holding, active)
+    owes_copies, frees_copies = _release_copies(draft, slot, holding, active)
     released_orphans: set[Orphan] = set()
     orphans = draft.orphans_of(slot)
     if orphans:
@@ -59,64 +51,49 @@ def release(
             role: draft.table.indexes_of(tasks)[1] for role, tasks in copies_of(holding)
         }
         released_orphans = {o for o in orphans if o.task not in held_unknown[Role(o.role)]}
-    owes_more |= copies.owes_more or len(released_orphans) < len(orphans)
-    if frees_tasks or copies.frees or released_orphans:
+    owes_orphans = len(released_orphans) < len(orphans)
+    if not still_held.all() or frees_copies or released_orphans:
         draft.free(owed_tasks[~still_held])
-        if copies.frees:
-            for role, gone in copies.gone.items():
-                lag.end(draft, gone)
-                draft.owned.set_copies(role, releasing=copies.releasing[role])
-            draft.owned.duplicate = copies.duplicate
         draft.promote_duplicates()
         if released_orphans:
             draft.set_orphans_of(slot, [o for o in orphans if o not in released_orphans])
         draft.touched.add(slot)
-    if not owes_more:
+    if not (still_held.any() or owes_copies or owes_orphans):
         note_all_released(draft, slot)
 
 
-class _Copies(NamedTuple):
-    """What a report means for the copies and duplicates that its member gives up.
+def _release_copies(
+    draft: Draft, slot: int, holding: Holding, active: IntArray
+) -> tuple[bool, bool]:
+    """Free the copies and duplicates that the member was asked to give up and no longer holds.
 
-    Attributes:
-        owes_more: whether it still holds some of them.
-        frees: whether it has given some of them up.
-        releasing: role → all members' copies that are still to be given up.
-        gone: role → the copies that the member has given up and does not have in another role.
-        duplicate: all members' duplicates that are still to be given up.
+    Returns:
+        Whether it still holds some of those, and whether it has given some of them up.
     """
-
-    owes_more: bool
-    frees: bool
-    releasing: dict[Role, Codes]
-    gone: dict[Role, Codes]
-    duplicate: Codes
-
-
-def _released_copies(draft: Draft, slot: int, holding: Holding, active: IntArray) -> _Copies:
     given_up = {role: draft.owned.copies[role].releasing for role in COPY_ROLES}
     given_up[Role.ACTIVE] = draft.owned.duplicate
     owes_more = frees = False
     if not any(map(len, given_up.values())):  # the common case
-        return _Copies(owes_more, frees, {}, {}, draft.owned.duplicate)
+        return owes_more, frees
     pairs = {role: pairs_of(draft.table.indexes_of(t)[0], slot) for role, t in copies_of(holding)}
     pairs[Role.ACTIVE] = pairs_of(active, slot)
     remaining: dict[Role, Codes] = {}
     for role, releasing in given_up.items():
         of_member = slot_of(releasing) == slot
         still_held = of_member & contains(pairs[role], releasing)
-        owes_more, frees = (
-            owes_more or bool(still_held.any()),
-            frees or bool((of_member & ~still_held).any()),
-        )
+        owes_more |= bool(still_held.any())
+        frees |= bool((of_member & ~still_held).any())
         remaining[role] = releasing[~of_member | still_held]
+    if not frees:
+        return owes_more, frees
     held_copies = union(*(pairs[role] for role in COPY_ROLES))
-    ended_copies: dict[Role, Codes] = {}
     for role in COPY_ROLES:
-        ended_pairs = np.setdiff1d(given_up[role], remaining[role], assume_unique=True)
-        ended_pairs = np.setdiff1d(ended_pairs, held_copies, assume_unique=True)
-        ended_copies[role] = np.setdiff1d(ended_pairs, pairs[Role.ACTIVE], assume_unique=True)
-    return _Copies(owes_more, frees, remaining, ended_copies, remaining[Role.ACTIVE])
+        gone = np.setdiff1d(given_up[role], remaining[role], assume_unique=True)
+        gone = np.setdiff1d(gone, held_copies, assume_unique=True)
+        lag.end(draft, np.setdiff1d(gone, pairs[Role.ACTIVE], assume_unique=True))
+        draft.owned.set_copies(role, releasing=remaining[role])
+    draft.owned.duplicate = remaining[Role.ACTIVE]
+    return owes_more, frees
 
 
 def note_all_released(draft: Draft, slot: int) -> None:
@@ -127,18 +104,14 @@ def note_all_released(draft: Draft, slot: int) -> None:
     if draft.sessions.flags[slot] & FENCED:
         return
     draft.acknowledged.add(slot)
-    if slot not in draft.recovery.asked:
-        draft.sessions.cancel_demand(
-            slot
-        )  # now: a later event of this batch could pass the deadline
+    if slot not in draft.recovery.asked:  # now: a later event of this batch could pass the deadline
+        draft.sessions.cancel_demand(slot)
 
 
 def owes_nothing(draft: Draft, slot: int) -> bool:
     """Whether a member has given up everything that it was asked for, but for orphans."""
-    releasing_sets = [
-        draft.owned.duplicate,
-        *(draft.owned.copies[role].releasing for role in COPY_ROLES),
-    ]
+    releasing_sets = [draft.owned.copies[role].releasing for role in COPY_ROLES]
+    releasing_sets.append(draft.owned.duplicate)
     return not draft.owned.revoking[draft.tasks_of(slot)].any() and not any(
         (slot_of(pairs) == slot).any() for pairs in releasing_sets
     )

@@ -111,16 +111,15 @@ class Roster:
         self._stale.add(slot)
         return member
 
-    def rename(self, slot: int, member: MemberEntry) -> None:
-        """Give a slot to another process, with the same or another member id."""
+    def rename(self, member: MemberEntry) -> None:
+        """Give the member's slot to another process, with the same or another member id."""
         self._own()
-        old_entry = self.member(slot)
+        old_entry = self.member(member.slot)
         if old_entry.id != member.id:
             self.slots.pop(self._place(old_entry.id))
             del self.by_id[old_entry.id]
-            self.by_id[member.id] = slot
-            self.by_slot[slot] = member
-            self.slots.insert(self._place(member.id), slot)
+            self.by_id[member.id] = member.slot
+            self.slots.insert(self._place(member.id), member.slot)
         self.put(member)
 
     def free_slot(self, freed: Set[int]) -> int:

@@ -61,15 +61,10 @@ def catch_up(sessions: Liveness, step_ms: int) -> None:
 
 
 def cover(sessions: Liveness, from_ms: int, through_ms: int, at_ms: int, step_ms: int) -> None:
-    """Move the session clock by covered time, `step_ms` at most.
+    """Move the session clock by the time from `from_ms` through `through_ms`, `step_ms` at most.
 
-    Args:
-        sessions: the group's, changed in place.
-        from_ms: start of the span of a cover.
-        through_ms: its end.
-        at_ms: broker time of its tick. No cover vouches for time after its tick, so a forged
-            one ends no session before its time.
-        step_ms: the longest time that one cover counts for.
+    No cover vouches for time after its tick, whose broker time is `at_ms`, so a forged one ends no
+    session before its time.
     """
     claimed_before_ms = max(sessions.covered_ms, sessions.claimed_ms)
     sessions.claimed_ms = max(sessions.claimed_ms, min(through_ms, at_ms + BROKERS_DIFFER_MS))

@@ -46,11 +46,9 @@ def _session_wake_ms(draft: Draft) -> int:
         return min(wake_up_ms, sessions.clock_ms + longest_step_ms(draft))
     wake_up_ms = min(wake_up_ms, _digests_wake_ms(draft))
     # Covers may be behind, or no clock may hear the heartbeats: further ticks are not urgent then.
-    return (
-        wake_up_ms
-        if wake_up_ms > sessions.clock_ms
-        else sessions.clock_ms + step_of(draft.settings)
-    )
+    if wake_up_ms > sessions.clock_ms:
+        return wake_up_ms
+    return sessions.clock_ms + step_of(draft.settings)
 
 
 def _digests_wake_ms(draft: Draft) -> int:
@@ -86,17 +84,14 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
         return []
     is_listened_to = sessions.is_listened_to(draft.settings.session_timeout_ms)
     agreement = _agreement(draft, wanted_ms) if is_listened_to else None
-    sessions.wake_ms = wanted_ms
-    sessions.agreement = agreement
+    sessions.wake_ms, sessions.agreement = wanted_ms, agreement
     sessions.published_mark = new_mark
-    mark_of_wake_up = None if wanted_ms is None else new_mark
-    apart = wanted_ms is not None and sessions.is_apart
     return [
         WakeUp(
             group=draft.id,
             at_ms=wanted_ms,
-            published=mark_of_wake_up,
-            apart=apart,
+            published=None if wanted_ms is None else new_mark,
+            apart=wanted_ms is not None and sessions.is_apart,
             agreement=agreement,
         )
     ]
@@ -118,9 +113,8 @@ def _agreement(draft: Draft, wanted_ms: int | None) -> Agreement | None:
     until_ms = min(sessions.clock_ms + QUIET_MS, NEVER if other_ms is None else other_ms)
     if until_ms <= wanted_ms:
         return None
-    slots = [*roster.slots]
-    members = [draft.member(slot).id for slot in slots]
-    expected = checksum(members, sessions.digest[slots])
+    members = [member.id for member in roster]
+    expected = checksum(members, sessions.digest[roster.slots])
     return Agreement(until_ms, step_of(draft.settings), len(members), expected)
 
 

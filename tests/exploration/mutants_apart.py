@@ -64,8 +64,8 @@ APART = (
     Mutant(
         "a group whose members heartbeat apart asks for covers",
         wake_ups.publish,
-        "apart = wanted_ms is not None and sessions.is_apart",
-        "apart = False",
+        "apart=wanted_ms is not None and sessions.is_apart",
+        "apart=False",
         ALONE,
         walks=20,
     ),
