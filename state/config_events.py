@@ -18,7 +18,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import discovery, drains, releases
+from muster.state import discovery, drains, releases, session_timeouts
 from muster.state.causes import count_of
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED, later
@@ -87,10 +87,7 @@ def _set(draft: Draft, settings: Settings) -> None:
     if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(changed_fields):
         return
     for slot in draft.roster.slots:
-        # A longer timeout counts at once, a shorter one when the member has acknowledged it.
-        if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
-            draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
-            draft.sessions.set_timeout(slot, settings.session_timeout_ms)
+        session_timeouts.lengthen(draft, slot)
         draft.sessions.flags[slot] |= ASKED
         draft.addressed.add(slot)
 

@@ -22,10 +22,12 @@ from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
 from muster.state import deafness, fencing, session_clock
 from muster.state.draft import Draft
-from muster.state.liveness import APART, FENCED, OFFERED
+from muster.state.liveness import AGREED, APART, ASKED, DEAF, FENCED, MUTE, OFFERED, REFUSED, UNREAD
 from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
+_BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
+"""Of a number of misses in a row, the bits: they grow at the 2nd, 4th, 8th…"""
 
 
 def absorb_cover(draft: Draft, tick: Tick) -> None:
@@ -100,11 +102,31 @@ def beat(
     session_ms: Numbers,
 ) -> None:
     """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each."""
-    again, above, reading = draft.sessions.beat(slots, epochs, digests, session_ms)
-    for slot in reading:
+    sessions = draft.sessions
+    flags, misses = sessions.flags, sessions.misses
+    muted = (flags[slots] & MUTE) != 0
+    sessions.last_ms[slots[~muted]] = session_ms[~muted]
+    flags[slots[~muted]] &= 0xFFFF & ~REFUSED
+    shows_reading = ((flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
+    is_miss = (digests != sessions.digest[slots]) | ((flags[slots] & ASKED) != 0) | muted
+    claims_higher_epoch = (epochs > sessions.epoch[slots]) & ~muted
+    misses_before = misses.copy()
+    misses[slots[~is_miss]] = 0
+    newest_reversed = np.unique(slots[::-1], return_index=True)[1]
+    newest = len(slots) - 1 - newest_reversed  # index of each sender's newest heartbeat
+    missing_slots = np.unique(slots[is_miss])
+    new_misses = np.bincount(slots[is_miss], minlength=len(misses))[missing_slots]
+    total_misses = np.minimum(misses[missing_slots].astype(np.int64) + new_misses, 255)
+    misses[missing_slots] = total_misses.astype(np.uint8)
+    newest_agrees = ~is_miss[newest]
+    misses[slots[newest][newest_agrees]] = 0
+    flags[slots[newest]] &= 0xFFFF & ~AGREED
+    flags[slots[newest][newest_agrees]] |= AGREED
+    is_asked_again = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
+    for slot in np.unique(slots[shows_reading]).tolist():
         deafness.note_reading(draft, slot)
-    for slot in again:
+    for slot in np.flatnonzero(is_asked_again).tolist():
         draft.ask(slot)
-    for slot in above:
+    for slot in np.unique(slots[claims_higher_epoch]).tolist():
         if slot not in draft.recovery.asked:
             fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")

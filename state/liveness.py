@@ -71,7 +71,6 @@ _FIELDS = (
 _TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint16)
 _OLD_TYPES = (*_TYPES[:-1], np.uint8)
 _STORED = tuple(pair for pair in zip(_FIELDS, _TYPES, strict=True) if pair[0] != "digest")
-_BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
 
 
 @dataclass(slots=True, eq=False)
@@ -285,46 +284,6 @@ class Liveness:
     def renew_wake_up(self) -> None:
         """Let the group publish another wake-up after this batch."""
         self.wake_ms, self.agreement = LONG_AGO, None
-
-    def beat(
-        self,
-        slots: NDArray[np.intp],
-        epoch: NDArray[np.int64],
-        digest: NDArray[np.uint64],
-        session_ms: NDArray[np.int64],
-    ) -> tuple[list[int], list[int], list[int]]:
-        """Absorb heartbeats, oldest first, each given by its sender's slot and session time.
-
-        Returns:
-            Slots whose record must be published again, slots that claim an epoch above theirs, and
-            `UNREAD` and `DEAF` slots that show that they read; each ascending.
-        """
-        count = len(slots)
-        muted = (self.flags[slots] & MUTE) != 0
-        self.last_ms[slots[~muted]] = session_ms[~muted]
-        self.flags[slots[~muted]] &= 0xFFFF & ~REFUSED
-        shows_reading = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
-        is_miss = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
-        claims_higher_epoch = (epoch > self.epoch[slots]) & ~muted
-        misses_before = self.misses.copy()
-        self.misses[slots[~is_miss]] = 0
-        newest_reversed = np.unique(slots[::-1], return_index=True)[1]
-        newest_index = count - 1 - newest_reversed  # index of each sender's newest heartbeat
-        missing_slots = np.unique(slots[is_miss])
-        new_misses = np.bincount(slots[is_miss], minlength=len(self.misses))[missing_slots]
-        total_misses = np.minimum(self.misses[missing_slots].astype(np.int64) + new_misses, 255)
-        self.misses[missing_slots] = total_misses.astype(np.uint8)
-        newest_agrees = ~is_miss[newest_index]
-        self.misses[slots[newest_index][newest_agrees]] = 0
-        self.flags[slots[newest_index]] &= 0xFFFF & ~AGREED
-        self.flags[slots[newest_index][newest_agrees]] |= AGREED
-        misses = self.misses
-        publishes_again = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
-        return (
-            np.flatnonzero(publishes_again).tolist(),
-            np.unique(slots[claims_higher_epoch]).tolist(),
-            np.unique(slots[shows_reading]).tolist(),
-        )
 
     def to_bytes(self) -> bytes:
         """The header, the read offsets, and the arrays, deflated; little endian.

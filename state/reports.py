@@ -16,7 +16,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Report
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray
-from muster.state import claims, deafness, fencing, lag, recovery, releases
+from muster.state import claims, deafness, fencing, lag, recovery, releases, session_timeouts
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import contains, copies_of, slot_of, task_of
@@ -62,7 +62,7 @@ def report(draft: Draft, event: Report) -> None:
     draft.sessions.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
         draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
-        _adopt_timeout(draft, slot, has_read_it=not answers_question)
+        session_timeouts.adopt(draft, slot, has_read_it=not answers_question)
     claims.mark_ready(draft, slot, event.holding.ready)
     if event.lags and member.state is MemberState.UNREVOKED:
         lag.end_given_up(draft, slot, event.lags)
@@ -111,19 +111,3 @@ def _lacks(draft: Draft, slot: int, holding: Holding, active: IntArray) -> bool:
         if not contains(draft.table.indexes_of(tasks)[0], granted).all():
             return True
     return False
-
-
-def _adopt_timeout(draft: Draft, slot: int, *, has_read_it: bool) -> None:
-    """Use the group's session timeout for a member that has read the newest record.
-
-    An answer to a new coordinator's question does not prove that, because its revision is not new;
-    such a member gets another record and is asked to report.
-    """
-    timeout_ms = draft.settings.session_timeout_ms
-    if draft.member(slot).session_timeout_ms == timeout_ms:
-        return
-    if has_read_it:
-        draft.update(slot, session_timeout_ms=timeout_ms)
-        draft.sessions.set_timeout(slot, timeout_ms)
-    else:
-        draft.ask(slot)

@@ -16,6 +16,7 @@ from muster.assignor.high_availability_assignor import HighAvailability
 from muster.state import (
     deadlines,
     drains,
+    heartbeats,
     lag,
     liveness,
     machine,
@@ -120,8 +121,8 @@ MUTANTS = (
     ),
     Mutant(
         "a heartbeat is a sign of life",
-        liveness.Liveness.beat,
-        "self.last_ms[slots[~muted]] = session_ms[~muted]",
+        heartbeats.beat,
+        "sessions.last_ms[slots[~muted]] = session_ms[~muted]",
         "pass",
         PLAIN,
     ),
