@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Mark
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import Record, Rejected, WakeUp
 from muster.protocol.topics import TopicKind
-from muster.streams.batch.inbox import unpack
+from muster.streams.batch.inbox import dead_letter
 from muster.streams.canary import GROUP
 from muster.streams.source import HEADER, lane_of, split_signatures
 
@@ -58,7 +57,8 @@ def answer(
         if entry.startswith(_TICK, HEADER.size) and _is_membership(entry, topics):
             ticks_ms.append(HEADER.unpack_from(entry)[0])
         else:
-            letters.append(_refused(entry, topics))
+            message = f"the group {GROUP} is the coordinator's own; choose another name"
+            letters.append(dead_letter(entry, _KEY, message, topics))
     if not ticks_ms:
         return Answer((), letters)
     at_ms = max(ticks_ms) + interval_ms if interval_ms else None
@@ -70,14 +70,3 @@ def answer(
 def _is_membership(entry: bytes, topics: Sequence[str]) -> bool:
     topic: str = topics[HEADER.unpack_from(entry)[1]]
     return topic.endswith(TopicKind.MEMBERSHIP)
-
-
-def _refused(entry: bytes, topics: Sequence[str]) -> Rejected:
-    origin, value = unpack(entry, topics)
-    return Rejected(
-        origin=origin,
-        reason=DeadLetter.UNDECODABLE,
-        message=f"the group {GROUP} is the coordinator's own; choose another name",
-        key=_KEY,
-        value=value or b"",
-    )
