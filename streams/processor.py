@@ -38,6 +38,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import Row
 
 from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.key_file import KeyFile
@@ -151,11 +152,9 @@ class GroupProcessor(StatefulProcessor):
         self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
     ) -> None:
         """Store a group read back after a lost checkpoint; only a quarantined one has liveness."""
-        snapshot = bytes(initialState.snapshot)
-        stored = quarantine.read_back(snapshot) if initialState.quarantined else Stored()
-        if stored.liveness is not None:
-            self._liveness.update((stored.liveness,))
-        self._snapshot.update((snapshot,))
+        if initialState.quarantined:
+            self._liveness.update((quarantine.READ_BACK,))
+        self._snapshot.update((bytes(initialState.snapshot),))
 
     def handleInputRows(
         self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
@@ -204,9 +203,11 @@ class GroupProcessor(StatefulProcessor):
     def _taken(self, rows: Rows) -> BatchResult:
         """Run a group batch, in a child process if it may do harm."""
         if rows.stored.is_quarantined:
-            inbox = self._inbox(rows) if self._has_config(rows.entries) else None
+            lane, entries = rows.lane, rows.entries
+            inbox = self._inbox(rows) if self._has_config(entries) else None
             if inbox is None or not quarantine.releases(inbox):
-                return self._refuse_all(rows)
+                inbox = refuse_quarantined(lane, entries, self._topics, rows.signed, None)
+                return BatchResult(self._letters(inbox), None, rows.stored)
             return self._release(rows)
         if self._is_suspect or rows.stored.is_on_probation:
             return self._run_in_child_or_quarantine(rows)
@@ -315,11 +316,6 @@ class GroupProcessor(StatefulProcessor):
         signed = rows.signed
         return quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
 
-    def _refuse_all(self, rows: Rows) -> BatchResult:
-        """Refuse the rows of a quarantined group."""
-        inbox = refuse_quarantined(rows.lane, rows.entries, self._topics, rows.signed, None)
-        return BatchResult(self._letters(inbox), None, rows.stored)
-
     def _publisher(self, rows: Rows) -> Publisher:
         prefix = split_lane(rows.lane)[0]
         publisher = self._publishers[prefix]
@@ -344,11 +340,12 @@ class GroupProcessor(StatefulProcessor):
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
         """The rows that answer the canary's ticks; nothing of them is stored."""
         publisher, signed = self._publishers[prefix], self._signing_keys is not None
-        reply = canary_answer.answer(
+        wake_up, rejected = canary_answer.answer(
             entries, self._topics, publisher.epoch, self._canary_ms, signed=signed
         )
-        letters = self._letter_budget.admitted(prefix, reply.letters)
-        return iter(outbox.rows(prefix, [*reply.records, *letters], publisher.partitions))
+        records: list[Record] = [] if wake_up is None else [wake_up]
+        records += self._letter_budget.admitted(prefix, rejected)
+        return iter(outbox.rows(prefix, records, publisher.partitions))
 
     def close(self) -> None:
         """End the batch."""

@@ -210,14 +210,12 @@ def take(
         unverified = any(
             event.origin.at_ms < publisher.unverified_until_ms for event in inbox.events
         )
-        before = was
-        if before is None:
-            before = restore(
-                inbox.group,
-                stored,
-                unverified=unverified,
-                predecessors_obey=publisher.predecessors_obey,
-            )
+        before = was or restore(
+            inbox.group,
+            stored,
+            unverified=unverified,
+            predecessors_obey=publisher.predecessors_obey,
+        )
         step = advance(
             before,
             inbox.events,
@@ -282,14 +280,8 @@ def _went_well(
         records = (*records, *published)
     flags &= ~(PARKED_FLAG | QUARANTINED_FLAG)
     flags ^= TURN_FLAG if published else 0
-    rows = written(
-        inbox,
-        records,
-        publisher,
-        budget,
-        turn=int(bool(flags & TURN_FLAG)),
-        since_ms=since_ms if published else None,
-    )
+    turn = int(bool(flags & TURN_FLAG))
+    rows = written(inbox, records, publisher, budget, turn=turn, since_ms=since_ms)
     if published:
         newest = published[-1]
         snapshot = value_of(newest, inbox.prefix, rows)

@@ -75,6 +75,10 @@ class _Kept(NamedTuple):
         return b"".join((_MARK, head, self.core, *rows))
 
 
+READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", _MARK).to_bytes()
+"""The liveness of a quarantined group whose checkpoint was lost, and with it the rows."""
+
+
 def releases(inbox: Inbox) -> bool:
     """Whether the inbox has an event that releases a group; only an operator may write one."""
     return any(isinstance(event, GroupConfig | GroupDeleted) for event in inbox.events)
@@ -136,12 +140,6 @@ def begin(
     header = Header(flags, tag_of(snapshot), record.clock_ms)
     after = Parts(header, parts.replay_guard, for_release)  # no probation
     return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
-
-
-def read_back(snapshot: bytes) -> Stored:
-    """The stored values of a quarantined group whose checkpoint was lost."""
-    for_release = _Kept(None, b"", None).to_bytes()
-    return Stored(Parts(Header(QUARANTINED_FLAG), b"", for_release).to_bytes(), snapshot)
 
 
 def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
