@@ -37,12 +37,21 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import Row
 
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.key_file import KeyFile
 from muster.state.group import Group
 from muster.streams import state_calls
-from muster.streams.batch import byte_limits, canary_answer, group_batch, outbox, quarantine
+from muster.streams.batch import (
+    byte_limits,
+    canary_answer,
+    group_batch,
+    outbox,
+    quarantine,
+    work_limits,
+)
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -50,15 +59,13 @@ from muster.streams.batch.inbox import (
     config_check,
     open_lane,
     read_refused,
-    refuse_beyond_share,
-    refuse_failed,
-    refuse_new_group,
+    refuse,
     refuse_quarantined,
 )
 from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
 from muster.streams.batch.stored_values import Stored
-from muster.streams.batch.work_limits import LargeConfigs, Limits, NewGroups
+from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.operator_envelope import values
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 
@@ -132,7 +139,7 @@ class GroupProcessor(StatefulProcessor):
         self._liveness, self._snapshot = values(handle)
         self._letter_budget = LetterBudget()
         self._large_configs = LargeConfigs()
-        self._new_groups = NewGroups()
+        self._new_groups = 0  # without a config, in this batch
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         self._is_suspect = batch is not None and batch == self._suspect_batch
@@ -145,11 +152,9 @@ class GroupProcessor(StatefulProcessor):
         self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
     ) -> None:
         """Store a group read back after a lost checkpoint; only a quarantined one has liveness."""
-        snapshot = bytes(initialState.snapshot)
-        stored = quarantine.read_back(snapshot) if initialState.quarantined else Stored()
-        if stored.liveness is not None:
-            self._liveness.update((stored.liveness,))
-        self._snapshot.update((snapshot,))
+        if initialState.quarantined:
+            self._liveness.update((quarantine.READ_BACK,))
+        self._snapshot.update((bytes(initialState.snapshot),))
 
     def handleInputRows(
         self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
@@ -164,19 +169,21 @@ class GroupProcessor(StatefulProcessor):
                 return self._answer(prefix, entries)
             refused = read_refused(lane, entries, self._topics)
             if refused is not None:
-                return self._letters(refused, is_shared=True)
+                return iter(self._letters(refused, is_shared=True))
         stored, group = self._load(lane)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         may_count = config_check(lane, self._topics, keyring, stored.replay_guard)
         entries, beyond = self._share(rows, byte_limits.bytes_max(stored.snapshot), may_count)
-        signed = keyring is not None
         refusals: list[Row] = []
         if beyond:
-            refusals += self._letters(refuse_beyond_share(lane, beyond, self._topics, signed))
-        is_new = stored.snapshot is None and not self._has_config(entries)
-        if is_new and self._new_groups.is_one_too_many():
-            refusals += self._letters(refuse_new_group(lane, entries, self._topics, signed))
-            return iter(refusals)
+            why = "the group's large events exceed what one batch accepts"
+            refusals += self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why)
+        if stored.snapshot is None and not self._has_config(entries):
+            self._new_groups += 1
+            if self._new_groups > work_limits.NEW_GROUPS_MAX:
+                why = "too many new groups without a config came before this event in the batch"
+                refusals += self._refused(lane, entries, DeadLetter.TOO_MANY_GROUPS, why)
+                return iter(refusals)
         taken = self._taken(Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
         return iter(refusals + taken.rows)
@@ -196,9 +203,11 @@ class GroupProcessor(StatefulProcessor):
     def _taken(self, rows: Rows) -> BatchResult:
         """Run a group batch, in a child process if it may do harm."""
         if rows.stored.is_quarantined:
-            inbox = self._inbox(rows) if self._has_config(rows.entries) else None
+            lane, entries = rows.lane, rows.entries
+            inbox = self._inbox(rows) if self._has_config(entries) else None
             if inbox is None or not quarantine.releases(inbox):
-                return self._refuse_all(rows)
+                inbox = refuse_quarantined(lane, entries, self._topics, rows.signed, None)
+                return BatchResult(self._letters(inbox), None, rows.stored)
             return self._release(rows)
         if self._is_suspect or rows.stored.is_on_probation:
             return self._run_in_child_or_quarantine(rows)
@@ -222,7 +231,7 @@ class GroupProcessor(StatefulProcessor):
         )
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
-            return BatchResult(list(self._letters(inbox)), rows.group, rows.stored)
+            return BatchResult(self._letters(inbox), rows.group, rows.stored)
         return group_batch.take(
             rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget
         )
@@ -243,7 +252,8 @@ class GroupProcessor(StatefulProcessor):
             raise
         except Exception:
             # A bug in muster: raising would bring the same rows back at every start.
-            return refuse_failed(lane, entries, self._topics, rows.signed, traceback.format_exc())
+            failed, story = DeadLetter.GROUP_FAILED, traceback.format_exc()
+            return refuse(lane, entries, self._topics, rows.signed, failed, story)
 
     def _run_in_child_or_quarantine(self, rows: Rows) -> BatchResult:
         """Run a group batch in a child; if it gives no answer, quarantine the group."""
@@ -300,16 +310,11 @@ class GroupProcessor(StatefulProcessor):
         """Quarantine a group; rows whose key names no group only become dead letters."""
         publisher = self._publisher(rows)
         if not quarantine.names_a_group(rows.lane):
-            inbox = refuse_failed(rows.lane, rows.entries, self._topics, rows.signed, story)
-            return BatchResult(list(self._letters(inbox)), None, rows.stored)
+            letters = self._refused(rows.lane, rows.entries, DeadLetter.GROUP_FAILED, story)
+            return BatchResult(letters, None, rows.stored)
         where = (rows.lane, rows.entries, self._topics)
         signed = rows.signed
         return quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
-
-    def _refuse_all(self, rows: Rows) -> BatchResult:
-        """Refuse the rows of a quarantined group."""
-        inbox = refuse_quarantined(rows.lane, rows.entries, self._topics, rows.signed, None)
-        return BatchResult(list(self._letters(inbox)), None, rows.stored)
 
     def _publisher(self, rows: Rows) -> Publisher:
         prefix = split_lane(rows.lane)[0]
@@ -318,21 +323,29 @@ class GroupProcessor(StatefulProcessor):
             publisher = publisher._replace(aside=_asides(self._group_cpu_s).of(prefix))
         return publisher
 
-    def _letters(self, inbox: Inbox, *, is_shared: bool = False) -> Iterator[Row]:
+    def _refused(
+        self, lane: bytes, entries: Sequence[bytes], reason: DeadLetter, message: str
+    ) -> list[Row]:
+        """The rows of the dead letters for all these rows of a lane."""
+        signed = self._signing_keys is not None
+        return self._letters(refuse(lane, entries, self._topics, signed, reason, message))
+
+    def _letters(self, inbox: Inbox, *, is_shared: bool = False) -> list[Row]:
         """The rows of an inbox's dead letters."""
         rejected = inbox.rejected
         letters = self._letter_budget.admitted(inbox.prefix, rejected, is_shared=is_shared)
         partitions = self._publishers[inbox.prefix].partitions
-        return iter(outbox.rows(inbox.prefix, letters, partitions))
+        return outbox.rows(inbox.prefix, letters, partitions)
 
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
         """The rows that answer the canary's ticks; nothing of them is stored."""
         publisher, signed = self._publishers[prefix], self._signing_keys is not None
-        reply = canary_answer.answer(
+        wake_up, rejected = canary_answer.answer(
             entries, self._topics, publisher.epoch, self._canary_ms, signed=signed
         )
-        letters = self._letter_budget.admitted(prefix, reply.letters)
-        return iter(outbox.rows(prefix, [*reply.records, *letters], publisher.partitions))
+        records: list[Record] = [] if wake_up is None else [wake_up]
+        records += self._letter_budget.admitted(prefix, rejected)
+        return iter(outbox.rows(prefix, records, publisher.partitions))
 
     def close(self) -> None:
         """End the batch."""

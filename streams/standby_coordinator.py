@@ -214,11 +214,6 @@ class Vigil(Loop):
         with self._lock:
             return self._turn.follows(prefix, time.time_ns() // 1_000_000)
 
-    def newest(self, prefix: str) -> Newest | None:
-        """See `Turn.newest`."""
-        with self._lock:
-            return self._turn.newest(prefix)
-
     def _run(self) -> None:
         reader = self._clients.reader(f"{self._prefixes[0]}.standby", {"fetch.wait.max.ms": 250})
         consumer = Consumer(reader, logger=KAFKA)
@@ -271,7 +266,8 @@ class Vigil(Loop):
         for prefix in self._prefixes:
             claims = topic_name(TopicKind.COORDINATOR, prefix)
             clock = topic_name(TopicKind.CLOCK, prefix)
-            newest = self.newest(prefix)
+            with self._lock:
+                newest = self._turn.newest(prefix)
             asked = [(claims, 0)]
             if newest is not None:
                 key = key_of(SIGN_GROUP, newest.claim.job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from muster.documents.json_files import refuse_unknown
@@ -14,10 +14,6 @@ from muster.protocol.client_tags import tags_fault
 from muster.protocol.ids import member_fault
 from muster.protocol.tasks import Connector, TaskTable
 
-KEYS = (
-    *("id", "capacity", "rack", "tags", "static", "active", "standby", "learner", "ready"),
-    *("lag", "draining", "protocols", "topics"),
-)
 PROTOCOLS = ("static", "sessioned", "compatible", "eager", "default")
 _MOST = 2**31 - 1
 
@@ -74,6 +70,9 @@ class MemberRow:
     protocols: tuple[str, ...] = ()
     topics: frozenset[str] | None = None
     foreign: tuple[str, ...] = ()
+
+
+KEYS = tuple(each.name for each in fields(MemberRow) if each.name != "foreign")
 
 
 def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False) -> MemberRow:

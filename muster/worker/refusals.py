@@ -55,6 +55,7 @@ class Refusals:
         ).start()
 
     def _explain(self, error: KafkaError) -> None:
+        """Log the reason, unless it was logged within `REPEAT_S`."""
         reason = self._reason(error)
         if reason is None:
             return
@@ -64,16 +65,6 @@ class Refusals:
             time.sleep(SETTLE_S)
             if self._reason(error) != reason:
                 return
-        self.log_once(reason)
-
-    def _reason(self, error: KafkaError) -> str | None:
-        try:
-            return access_check.explained(error, self._clients, Role.WORKER, self._prefix)
-        except MusterError as problem:
-            return str(problem)
-
-    def log_once(self, reason: str) -> None:
-        """Log a reason, unless it was logged within `REPEAT_S`."""
         now = time.monotonic()
         with self._lock:
             logged_s = self._logged_s.get(reason)
@@ -81,3 +72,9 @@ class Refusals:
                 return
             self._logged_s[reason] = now
         log.error("%s; trying again", reason)
+
+    def _reason(self, error: KafkaError) -> str | None:
+        try:
+            return access_check.explained(error, self._clients, Role.WORKER, self._prefix)
+        except MusterError as problem:
+            return str(problem)

@@ -394,8 +394,10 @@ class Worker:
                 self.assignment = assignment_of(record)
                 self._log.assigned(self.assignment)
                 self._lags.assigned(record)
-            case Lease():
-                self._extend(action)
+            case Lease(until_ms, stop_ms):
+                self._lease_until_ms = until_ms
+                if self._on_lease is not None:
+                    self._on_lease(until_ms, stop_ms)
             case Take():
                 self._take(action)
             case Wanted(tasks, record):
@@ -408,17 +410,9 @@ class Worker:
             case Notice(text):
                 self._log.notice(text)
             case End(fault, message):
-                self._end(None if fault is None else Fenced(fault, message))
-
-    def _end(self, error: WorkerError | None) -> None:
-        self.error = error
-        if error is None:
-            self._log.left()
-
-    def _extend(self, lease: Lease) -> None:
-        self._lease_until_ms = lease.until_ms
-        if self._on_lease is not None:
-            self._on_lease(lease.until_ms, lease.stop_ms)
+                self.error = None if fault is None else Fenced(fault, message)
+                if fault is None:
+                    self._log.left()
 
     def _lease_runs(self) -> bool:
         return self._machine.boottime_ms() < self._lease_until_ms

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Mark
 from muster.protocol.framing import PREFIX
-from muster.protocol.records import Record, Rejected, WakeUp
+from muster.protocol.records import Rejected, WakeUp
 from muster.protocol.topics import TopicKind
-from muster.streams.batch.inbox import unpack
+from muster.streams.batch.inbox import dead_letter
 from muster.streams.canary import GROUP
 from muster.streams.source import HEADER, lane_of, split_signatures
 
 _KEY = GROUP.encode()
 _TICK = PREFIX["Tick"]
-
-
-class Answer(NamedTuple):
-    """The query's answer to one batch of the canary's lane.
-
-    Attributes:
-        records: the wake-up; empty if the batch has no tick.
-        letters: dead letters of events that name the group and are not ticks.
-    """
-
-    records: tuple[Record, ...]
-    letters: list[Rejected]
 
 
 def is_of(lane: bytes, prefix: str) -> bool:
@@ -42,8 +28,8 @@ def answer(
     interval_ms: int,
     *,
     signed: bool = False,
-) -> Answer:
-    """Answer all ticks of a batch with one wake-up.
+) -> tuple[WakeUp | None, list[Rejected]]:
+    """Answer all ticks of a batch with one wake-up; events that are no ticks get dead letters.
 
     Args:
         entries: packed rows, sorted.
@@ -58,26 +44,14 @@ def answer(
         if entry.startswith(_TICK, HEADER.size) and _is_membership(entry, topics):
             ticks_ms.append(HEADER.unpack_from(entry)[0])
         else:
-            letters.append(_refused(entry, topics))
+            message = f"the group {GROUP} is the coordinator's own; choose another name"
+            letters.append(dead_letter(entry, _KEY, message, topics))
     if not ticks_ms:
-        return Answer((), letters)
+        return None, letters
     at_ms = max(ticks_ms) + interval_ms if interval_ms else None
-    return Answer(
-        (WakeUp(group=GROUP, at_ms=at_ms, published=Mark(epoch, min(ticks_ms))),), letters
-    )
+    return WakeUp(group=GROUP, at_ms=at_ms, published=Mark(epoch, min(ticks_ms))), letters
 
 
 def _is_membership(entry: bytes, topics: Sequence[str]) -> bool:
     topic: str = topics[HEADER.unpack_from(entry)[1]]
     return topic.endswith(TopicKind.MEMBERSHIP)
-
-
-def _refused(entry: bytes, topics: Sequence[str]) -> Rejected:
-    origin, value = unpack(entry, topics)
-    return Rejected(
-        origin=origin,
-        reason=DeadLetter.UNDECODABLE,
-        message=f"the group {GROUP} is the coordinator's own; choose another name",
-        key=_KEY,
-        value=value or b"",
-    )

@@ -14,7 +14,8 @@ import signal
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from multiprocessing.context import ForkProcess
+from typing import Any, NamedTuple, TypeVar
 
 _Answer = TypeVar("_Answer")
 
@@ -29,6 +30,29 @@ class ChildFailed(Exception):
     """The child gave no answer; the text says how it ended."""
 
 
+class Child(NamedTuple):
+    """A child process that works on an answer; whoever began it must `end` it."""
+
+    process: ForkProcess
+    receiver: Connection
+    cpu_s: float
+
+    def answer(self) -> tuple[bool, Any]:
+        """Wait for the answer: (True, it), or (False, why there is none)."""
+        try:
+            return pickle.loads(self.receiver.recv_bytes())  # type: ignore[no-any-return]  # noqa: S301  our own child's
+        except EOFError:
+            self.process.join()
+            return False, _end_of(self.process.exitcode, self.cpu_s)
+
+    def end(self) -> None:
+        """Kill the child, if it still runs, and forget it."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.receiver.close()
+
+
 def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
     """Run `work` in a child and return its answer.
 
@@ -39,25 +63,29 @@ def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
     Raises:
         ChildFailed: the work ended its process, took too long, answered too much, or raised.
     """
-    receiver, sender = _FORK.Pipe(duplex=False)
-    with receiver:
-        child = _FORK.Process(target=answer_to, args=(sender, work, cpu_s), daemon=True)
-        child.start()
-        sender.close()
-        try:
-            if not receiver.poll(_WAIT_FACTOR * cpu_s):
-                raise ChildFailed(f"it did not end within {_WAIT_FACTOR * cpu_s:.0f} s")
-            is_fine, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
-        except EOFError:
-            child.join()
-            raise ChildFailed(end_of(child.exitcode, cpu_s)) from None
-        finally:
-            child.kill()
-            child.join()
-            child.close()
+    child = begin(answer_to, work, cpu_s)
+    try:
+        if not child.receiver.poll(_WAIT_FACTOR * cpu_s):
+            raise ChildFailed(f"it did not end within {_WAIT_FACTOR * cpu_s:.0f} s")
+        is_fine, answer = child.answer()
+    finally:
+        child.end()
     if not is_fine:
         raise ChildFailed(answer)
     return answer  # type: ignore[no-any-return]  # what `work` returned
+
+
+def begin(
+    target: Callable[[Connection, Callable[[], object], float], None],
+    work: Callable[[], object],
+    cpu_s: float,
+) -> Child:
+    """Fork a child that runs `target`: `answer_to`, or a function that ends with it."""
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=target, args=(sender, work, cpu_s), daemon=True)
+    process.start()
+    sender.close()
+    return Child(process, receiver, cpu_s)
 
 
 def answer_to(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
@@ -75,7 +103,7 @@ def answer_to(sender: Connection, work: Callable[[], object], cpu_s: float) -> N
     sender.send_bytes(answer)
 
 
-def end_of(code: int | None, cpu_s: float) -> str:
+def _end_of(code: int | None, cpu_s: float) -> str:
     """How a child ended, in words."""
     if code == -signal.SIGPROF:
         return f"it took more than {cpu_s:.0f} s of CPU time"

@@ -19,7 +19,6 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
@@ -52,6 +51,7 @@ from muster.streams.batch.stored_values import (
     Header,
     Parts,
     Stored,
+    tag_of,
 )
 from muster.streams.source import split_lane
 
@@ -147,10 +147,9 @@ def restore(
     Raises:
         Exception: the stored bytes cannot be read; the caller parks the group.
     """
-    if stored.snapshot is None:
+    record = stored.record(group)
+    if record is None:
         return Group.new(group, unverified=unverified)
-    record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
-    assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
     parts = stored.parts()
     if parts is not None:
         with suppress(ValueError):  # the core's own part may be from another version, too
@@ -211,14 +210,12 @@ def take(
         unverified = any(
             event.origin.at_ms < publisher.unverified_until_ms for event in inbox.events
         )
-        before = was
-        if before is None:
-            before = restore(
-                inbox.group,
-                stored,
-                unverified=unverified,
-                predecessors_obey=publisher.predecessors_obey,
-            )
+        before = was or restore(
+            inbox.group,
+            stored,
+            unverified=unverified,
+            predecessors_obey=publisher.predecessors_obey,
+        )
         step = advance(
             before,
             inbox.events,
@@ -251,8 +248,7 @@ def _left(group: Group, stored: Stored) -> BatchResult:
         return BatchResult([], None, stored)
     parts = stored.parts()
     if parts is None:
-        tag = blake2b(stored.snapshot, digest_size=8).digest()
-        parts = Parts(Header(0, tag, group.sessions.clock_ms), b"", b"")
+        parts = Parts(Header(0, tag_of(stored.snapshot), group.sessions.clock_ms), b"", b"")
     liveness = parts._replace(core=group.liveness()).to_bytes()
     return BatchResult([], group, stored._replace(liveness=liveness))
 
@@ -284,18 +280,12 @@ def _went_well(
         records = (*records, *published)
     flags &= ~(PARKED_FLAG | QUARANTINED_FLAG)
     flags ^= TURN_FLAG if published else 0
-    rows = written(
-        inbox,
-        records,
-        publisher,
-        budget,
-        turn=int(bool(flags & TURN_FLAG)),
-        since_ms=since_ms if published else None,
-    )
+    turn = int(bool(flags & TURN_FLAG))
+    rows = written(inbox, records, publisher, budget, turn=turn, since_ms=since_ms)
     if published:
         newest = published[-1]
         snapshot = value_of(newest, inbox.prefix, rows)
-        tag = blake2b(snapshot, digest_size=8).digest()
+        tag = tag_of(snapshot)
         clock_ms = newest.clock_ms
     if snapshot is None:
         return BatchResult(rows, None, Stored())

@@ -83,28 +83,23 @@ def read_refused(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -
     for number, entry in enumerate(entries):
         key_start, packed = unpack_refused(entry)
         error = _why(key_start, packed, topics) if number < GROUP_LETTERS_MAX else _REFUSED
-        inbox.rejected.append(_dead(packed, key_start, error, topics))
+        inbox.rejected.append(dead_letter(packed, key_start, str(error), topics))
     return inbox
 
 
-def refuse_new_group(
-    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
+def refuse(
+    lane: bytes,
+    entries: Sequence[bytes],
+    topics: Sequence[str],
+    signed: bool,
+    reason: DeadLetter,
+    message: str,
 ) -> Inbox:
-    """Refuse the rows of a new group in a batch that has too many new groups."""
-    return _all_dead(
-        *(lane, entries, topics, signed, DeadLetter.TOO_MANY_GROUPS),
-        "too many new groups without a config came before this event in the batch",
-    )
-
-
-def refuse_beyond_share(
-    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
-) -> Inbox:
-    """Refuse the rows beyond a group's share of the batch (`byte_limits`)."""
-    return _all_dead(
-        *(lane, entries, topics, signed, DeadLetter.TOO_MUCH_AT_ONCE),
-        "the group's large events exceed what one batch accepts",
-    )
+    """Refuse all these rows, for one reason; `signed`: whether they have room for signatures."""
+    prefix, key = split_lane(lane)
+    plain = split_signatures(entries)[0] if signed else entries
+    letters = [dead_letter(entry, key, message, topics, reason) for entry in plain]
+    return Inbox(prefix, None, rejected=letters)
 
 
 def refuse_quarantined(
@@ -121,41 +116,12 @@ def refuse_quarantined(
     quoted = [i for i, value in enumerate(values) if not value.startswith(_HEARTBEATS_AND_TICKS)]
     if story is not None and not quoted:
         quoted = [0]
-    inbox = _all_dead(
-        *(lane, [entries[i] for i in quoted], topics, signed, DeadLetter.QUARANTINED),
-        "the group is quarantined",
-    )
+    quoted_entries = [entries[i] for i in quoted]
+    message = "the group is quarantined"
+    inbox = refuse(lane, quoted_entries, topics, signed, DeadLetter.QUARANTINED, message)
     if story is not None:
         inbox.rejected[0] = replace(inbox.rejected[0], message=story)
     return inbox
-
-
-def refuse_failed(
-    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str
-) -> Inbox:
-    """Refuse rows whose processing failed or ended the process."""
-    return _all_dead(lane, entries, topics, signed, DeadLetter.GROUP_FAILED, story)
-
-
-def _all_dead(
-    lane: bytes,
-    entries: Sequence[bytes],
-    topics: Sequence[str],
-    signed: bool,
-    reason: DeadLetter,
-    message: str,
-) -> Inbox:
-    prefix, key = split_lane(lane)
-    plain = split_signatures(entries)[0] if signed else entries
-    letters: list[Rejected] = []
-    for entry in plain:
-        origin, value = unpack(entry, topics)
-        letters.append(
-            Rejected(
-                origin=origin, reason=reason, message=message, key=key or b"", value=value or b""
-            )
-        )
-    return Inbox(prefix, None, rejected=letters)
 
 
 def _why(key: bytes | None, entry: bytes, topics: Sequence[str]) -> DecodeError:
@@ -196,7 +162,8 @@ def open_lane(
         if parsed.member is not None or parsed.part:
             raise DecodeError("the key names more than a group; expected the group id")
     except DecodeError as error:
-        return Inbox(prefix, None, rejected=[_dead(entry, key, error, topics) for entry in entries])
+        letters = [dead_letter(entry, key, str(error), topics) for entry in entries]
+        return Inbox(prefix, None, rejected=letters)
     inbox = Inbox(prefix, parsed.group)
     guard = ReplayGuard(replay_guard)
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
@@ -324,11 +291,12 @@ class _Reader(NamedTuple):
         if event is _TOO_MANY_EVENTS:
             return self._beyond(entry)
         if isinstance(event, DecodeError):
-            return _dead(entry, self.key, event, self.topics)
+            return dead_letter(entry, self.key, str(event), self.topics)
         return event if self.gate is None else self.gate.taken(event, _value(entry), signature)
 
     def _beyond(self, entry: bytes) -> Rejected:
-        return _dead(entry, self.key, _TOO_MANY_EVENTS, self.topics, DeadLetter.TOO_MUCH_AT_ONCE)
+        why = str(_TOO_MANY_EVENTS)
+        return dead_letter(entry, self.key, why, self.topics, DeadLetter.TOO_MUCH_AT_ONCE)
 
 
 def _decoded(
@@ -388,18 +356,15 @@ def _heartbeats(
     return quick
 
 
-def _dead(
+def dead_letter(
     entry: bytes,
     key: bytes | None,
-    error: DecodeError,
+    message: str,
     topics: Sequence[str],
     reason: DeadLetter = DeadLetter.UNDECODABLE,
 ) -> Rejected:
+    """The dead letter of a packed row."""
     origin, value = unpack(entry, topics)
     return Rejected(
-        origin=origin,
-        reason=reason,
-        message=str(error),
-        key=key or b"",
-        value=value or b"",
+        origin=origin, reason=reason, message=message, key=key or b"", value=value or b""
     )

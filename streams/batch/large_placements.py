@@ -13,28 +13,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
-from typing import NamedTuple
 
 from muster.state.assignor_outcome import Aside, Outcome, Question
-from muster.streams.batch.child_process import answer_to, end_of
+from muster.streams.batch.child_process import Child, answer_to, begin
 
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
 FORGOTTEN_S = 10.0
 """A question that its group has not asked again for this long is dropped."""
 _NICENESS = 10
-_FORK = multiprocessing.get_context("fork")
-
-
-class _Running(NamedTuple):
-    child: ForkProcess
-    answer: Connection
 
 
 class Asides:
@@ -46,7 +37,7 @@ class Asides:
 
     def __init__(self, cpu_s: float) -> None:
         self._cpu_s = cpu_s
-        self._running: dict[Question, _Running] = {}
+        self._running: dict[Question, Child] = {}
         self._asked_s: dict[Question, float] = {}
         """When each question was asked last, those that were asked first in front."""
 
@@ -65,27 +56,15 @@ class Asides:
             return self._look(question)
         waiting = [each for each in self._asked_s if each not in self._running]
         if len(self._running) < RUNNING_MAX and waiting[0] == question:
-            self._running[question] = self._begin(work)
+            self._running[question] = begin(_compute, work, self._cpu_s)
         return None
 
-    def _begin(self, work: Callable[[], Outcome]) -> _Running:
-        receiver, sender = _FORK.Pipe(duplex=False)
-        child = _FORK.Process(target=_compute, args=(sender, work, self._cpu_s), daemon=True)
-        child.start()
-        sender.close()
-        return _Running(child, receiver)
-
     def _look(self, question: Question) -> Outcome | str | None:
-        child, receiver = self._running[question]
-        if not receiver.poll():
+        child = self._running[question]
+        if not child.receiver.poll():
             return None
-        try:
-            _, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
-        except EOFError:
-            child.join()
-            answer = end_of(child.exitcode, self._cpu_s)
+        outcome: Outcome | str = child.answer()[1]
         self._end(question)
-        outcome: Outcome | str = answer
         return outcome
 
     def _forget(self, question: Question, now_s: float) -> None:
@@ -99,13 +78,10 @@ class Asides:
         self._asked_s.pop(question, None)
         running = self._running.pop(question, None)
         if running is not None:
-            running.answer.close()
-            running.child.kill()
-            running.child.join()
-            running.child.close()
+            running.end()
 
 
-def _compute(sender: Connection, work: Callable[[], Outcome], cpu_s: float) -> None:
+def _compute(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
     """Compute a placement in the child."""
     os.nice(_NICENESS)
     # The child must not keep the connections of a process that ends before it.

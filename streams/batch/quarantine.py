@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
@@ -27,16 +26,21 @@ from pyspark.sql.types import Row
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import GroupConfig, GroupDeleted
-from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
-from muster.protocol.records import GroupGone, GroupSnapshot, Quarantine, Record, WakeUp
-from muster.protocol.topics import TopicKind
+from muster.protocol.records import GroupGone, Quarantine, Record, WakeUp
 from muster.state.group import Group
 from muster.streams.batch import group_batch, outbox
 from muster.streams.batch.group_batch import BatchResult, Publisher
 from muster.streams.batch.inbox import Inbox, refuse_quarantined
 from muster.streams.batch.letter_limits import LetterBudget
-from muster.streams.batch.stored_values import QUARANTINED_FLAG, TURN_FLAG, Header, Parts, Stored
+from muster.streams.batch.stored_values import (
+    QUARANTINED_FLAG,
+    TURN_FLAG,
+    Header,
+    Parts,
+    Stored,
+    tag_of,
+)
 from muster.streams.source import HEADER, split_lane
 
 STORY_CHARS_MAX = 1_000
@@ -69,6 +73,10 @@ class _Kept(NamedTuple):
         head = _SIZES.pack(epoch, len(self.core), len(self.rows))
         rows = [_SIZE.pack(len(row)) + row for row in self.rows]
         return b"".join((_MARK, head, self.core, *rows))
+
+
+READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", _MARK).to_bytes()
+"""The liveness of a quarantined group whose checkpoint was lost, and with it the rows."""
 
 
 def releases(inbox: Inbox) -> bool:
@@ -112,7 +120,7 @@ def begin(
     group = parse_key(key).group
     since_ms: int = HEADER.unpack_from(entries[-1])[0]
     story = story[:STORY_CHARS_MAX]
-    before = _record(group, stored)
+    before = stored.record(group)
     record = replace(
         before or Group.new(group).snapshot(),
         coordinator_epoch=publisher.epoch,
@@ -129,16 +137,9 @@ def begin(
     records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
     rows = group_batch.written(inbox, records, publisher, budget, turn=int(bool(flags & TURN_FLAG)))
     snapshot = group_batch.value_of(record, prefix, rows)
-    tag = blake2b(snapshot, digest_size=8).digest()
-    header = Header(flags, tag, record.clock_ms)
+    header = Header(flags, tag_of(snapshot), record.clock_ms)
     after = Parts(header, parts.replay_guard, for_release)  # no probation
     return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
-
-
-def read_back(snapshot: bytes) -> Stored:
-    """The stored values of a quarantined group whose checkpoint was lost."""
-    for_release = _Kept(None, b"", None).to_bytes()
-    return Stored(Parts(Header(QUARANTINED_FLAG), b"", for_release).to_bytes(), snapshot)
 
 
 def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
@@ -153,7 +154,7 @@ def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
         return None
     if for_release.epoch is None:
         return Stored(), for_release.rows
-    record = _record(parse_key(split_lane(lane)[1]).group, stored)
+    record = stored.record(parse_key(split_lane(lane)[1]).group)
     assert record is not None  # it has an epoch
     as_it_was = replace(record, coordinator_epoch=for_release.epoch, quarantine=None)
     value = codec.encode(as_it_was).value
@@ -190,12 +191,3 @@ def _kept(data: bytes) -> _Kept:
         rows.append(data[at : at + size])
         at += size
     return _Kept(None if epoch < 0 else epoch, core, rows)
-
-
-def _record(group: GroupId, stored: Stored) -> GroupSnapshot | None:
-    """The stored snapshot of a group; None = there is none."""
-    if stored.snapshot is None:
-        return None
-    record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
-    assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
-    return record

@@ -12,9 +12,14 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
+from muster.protocol import codec
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.topics import TopicKind
 from muster.streams.batch.work_limits import CREDIT_BYTES, Credit
 
 HEADER = Struct(">BB8sq")
@@ -37,6 +42,11 @@ class Header(NamedTuple):
     flags: int = 0
     tag: bytes = b""
     clock_ms: int = 0
+
+
+def tag_of(snapshot: bytes) -> bytes:
+    """The tag of a published record."""
+    return blake2b(snapshot, digest_size=8).digest()
 
 
 class Parts(NamedTuple):
@@ -75,6 +85,14 @@ class Stored(NamedTuple):
 
     liveness: bytes | None = None
     snapshot: bytes | None = None
+
+    def record(self, group: GroupId) -> GroupSnapshot | None:
+        """The published record of the group."""
+        if self.snapshot is None:
+            return None
+        record = codec.decode_record(TopicKind.GROUPS, group.encode(), self.snapshot)
+        assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
+        return record
 
     def parts(self) -> Parts | None:
         """The parts of the liveness; None = it is missing or from another version of muster."""

@@ -13,6 +13,8 @@ Rows and stored values decide all of this, never a clock: a replay refuses the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,7 +31,7 @@ from muster.protocol.events import (
 )
 from muster.protocol.framing import PREFIX
 from muster.protocol.rows import HOLDING_SETS
-from muster.protocol.tasks import GROUP_TASKS_MAX
+from muster.protocol.tasks import GROUP_TASKS_MAX, Unit
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind
 
@@ -79,7 +81,9 @@ writer can name another group in each config, which no group's credit limits."""
 LARGE_CONFIG_BYTE_US = 0.1
 """Estimate for each byte of a large config that cannot be decoded."""
 NEW_GROUPS_MAX = 10
-"""New groups without a config that one Spark task accepts in a batch."""
+"""New groups without a config that one Spark task accepts in a batch. A new group costs ten times
+as much as a known one, and a client that may write to `membership` can name a million of them. Only
+an operator may write a config."""
 KEPT_US = 10 * EVENT_US
 """Used credit up to this is not stored: an ordinary batch of a small group changes no format."""
 
@@ -113,35 +117,11 @@ class Credit(NamedTuple):
         return cls(at_ms, tuple(left_us))
 
 
+@dataclass
 class LargeConfigs:
     """What the large configs of all groups that one Spark task works on in a batch may ask for."""
 
-    def __init__(self) -> None:
-        self._left_us = LARGE_CONFIGS_US
-
-    def has_room(self) -> bool:
-        """Whether the batch takes one more."""
-        return self._left_us > 0
-
-    def use(self, cost_us: int) -> None:
-        """Count one."""
-        self._left_us -= cost_us
-
-
-class NewGroups:
-    """The new groups without a config that one Spark task works on in a batch.
-
-    A new group costs ten times as much as a known one, and a client that may write to `membership`
-    can name a million of them. Only an operator may write a config.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def is_one_too_many(self) -> bool:
-        """Count one more; whether it is refused."""
-        self._count += 1
-        return self._count > NEW_GROUPS_MAX
+    left_us: int = LARGE_CONFIGS_US
 
 
 class Limits(NamedTuple):
@@ -216,20 +196,20 @@ class Budget:
 
     def has_room_for_config(self, size: int) -> bool:
         """Whether the group has credit for one more config, and the batch room for one so large."""
-        fits = size <= LARGE_CONFIG_BYTES or self._large_configs.has_room()
+        fits = size <= LARGE_CONFIG_BYTES or self._large_configs.left_us > 0
         return fits and self.has_room(TopicKind.CONFIG)
 
     def count_config(self, size: int, event: Event | DecodeError) -> None:
         """Use up credit for a row of the config topic."""
         cost_us = REFUSED_US
         if not isinstance(event, DecodeError):
-            cost_us = CONFIG_US + CONFIG_UNIT_US * _units_of(event)
+            cost_us = CONFIG_US + CONFIG_UNIT_US * len(_units_of(event))
             cost_us += CONFIG_MEMBER_US * self._limits.members_known
         elif size > LARGE_CONFIG_BYTES:
             cost_us = int(LARGE_CONFIG_BYTE_US * size)
         self._credit_us[TopicKind.CONFIG] -= cost_us
         if size > LARGE_CONFIG_BYTES:
-            self._large_configs.use(cost_us)
+            self._large_configs.left_us -= cost_us
 
     def count(self, kind: TopicKind, event: Event | DecodeError) -> None:
         """Use up credit for a row of another topic."""
@@ -295,7 +275,7 @@ class Budget:
         elif isinstance(event, Tick) and event.cover is not None:
             self._heard -= len(event.cover.heard)
         elif isinstance(event, GroupConfig | TopicsFound):
-            tasks = _tasks_of(event)
+            tasks = sum(unit.size for unit in _units_of(event))
             most = self._limits.group_tasks_max
             if tasks > most:
                 raise DecodeError(f"a group of {tasks} tasks; muster.group.tasks.max is {most}")
@@ -308,15 +288,9 @@ def _is_covering(kind: TopicKind, value: bytes) -> bool:
     return is_large and value.startswith(PREFIX["Tick"])
 
 
-def _units_of(event: Event) -> int:
-    """How many units an event of the config topic declares."""
+def _units_of(event: Event) -> Sequence[Unit]:
+    """The units that an event of the config topic declares."""
     if isinstance(event, GroupConfig):
-        return len(event.tasks)
-    return sum(len(e.units) for e in event.found) if isinstance(event, TopicsFound) else 0
-
-
-def _tasks_of(event: GroupConfig | TopicsFound) -> int:
-    """How many tasks an event declares."""
-    if isinstance(event, GroupConfig):
-        return sum(unit.size for unit in event.tasks)
-    return sum(unit.size for each in event.found for unit in each.units)
+        return event.tasks
+    found = event.found if isinstance(event, TopicsFound) else ()
+    return [unit for each in found for unit in each.units]
