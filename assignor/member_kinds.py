@@ -54,11 +54,9 @@ class Kinds:
 
 
 def kinds(topics: Sequence[Topics], units: Sequence[Unit]) -> Kinds:
-    """Group members by their topics.
+    """Group members by their topics: the units that each may take; None = all.
 
-    Args:
-        topics: per member the units it may take; None = all. Fastest if equal sets are one object.
-        units: the group's units.
+    Fastest if equal sets are one object.
     """
     kind_by_topics: defaultdict[Topics, int] = defaultdict()
     kind_by_topics.default_factory = kind_by_topics.__len__

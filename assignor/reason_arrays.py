@@ -29,7 +29,6 @@ class Moves:
     """Moves of one role that share a way to explain them.
 
     Attributes:
-        role: the role that moved.
         task, source, destination: int32[K].
         text: called with one move's three numbers when its reason is read.
     """

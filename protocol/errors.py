@@ -83,9 +83,6 @@ class UnknownDictionary(DecodeError):
 
     Operator action: none; the reader finds the dictionary on `muster.groups` under the key
     ``group||names`` and reads the assignment again.
-
-    Attributes:
-        version: version of the dictionary.
     """
 
     retriable: ClassVar[bool] = True

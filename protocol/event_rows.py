@@ -18,17 +18,20 @@ from muster.protocol.events import (
     TopicsFound,
 )
 from muster.protocol.framing import INT_MAX, Row
-from muster.protocol.ids import GroupId
+from muster.protocol.ids import GroupId, check_names, member_from
 from muster.protocol.sources import source_json
-from muster.protocol.taskset import SET_TASKS_MAX
+from muster.protocol.taskset import SET_TASKS_MAX, units_of
+from muster.protocol.unit_names import units_fields
 from muster.protocol.unit_names import units_from as event_units
+
+_JOIN = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
+"""The fields of a join that are written as they are."""
 
 
 def join_row(event: Join) -> Row:
     """The Avro row of a join."""
-    plain = ("member", "instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
     own = {
-        **{name: getattr(event, name) for name in plain},
+        **{name: getattr(event, name) for name in ("member", *_JOIN)},
         "incarnation": rows.u64(event.incarnation),
         "tags": dict(sorted(event.tags)),
         "protocols": list(event.protocols),
@@ -48,16 +51,15 @@ def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TAS
     timeout_ms = row["rebalance_timeout_ms"]
     if timeout_ms is not None and not 0 <= timeout_ms <= INT_MAX:
         raise DecodeError(f"rebalance_timeout_ms is {timeout_ms}; expected 0 to {INT_MAX}")
-    rows.check_names("an instance id", (row["instance_id"],))
-    rows.check_names("a rack", (row["rack"],))
-    rows.check_names("a tag", (word for tag in row["tags"].items() for word in tag))
+    check_names("an instance id", (row["instance_id"],))
+    check_names("a rack", (row["rack"],))
+    check_names("a tag", (word for tag in row["tags"].items() for word in tag))
     for field in ("protocols", "topics", "static"):
-        rows.check_names(field, row[field] or ())
+        check_names(field, row[field] or ())
     holding, lags = rows.holding_from(row, tasks_max)
-    plain = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
     return Join(
         group=group,
-        member=rows.member_from(row["member"]),
+        member=member_from(row["member"]),
         incarnation=rows.u64_from(row["incarnation"]),
         tags=tuple(sorted(row["tags"].items())),
         protocols=tuple(row["protocols"]),
@@ -68,7 +70,7 @@ def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TAS
         lags=lags,
         apart=rows.apart_from(row),
         origin=origin,
-        **{name: row[name] for name in plain},
+        **{name: row[name] for name in _JOIN},
     )
 
 
@@ -90,7 +92,7 @@ def report_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_T
     holding, lags = rows.holding_from(row, tasks_max)
     return Report(
         group=group,
-        member=rows.member_from(row["member"]),
+        member=member_from(row["member"]),
         incarnation=rows.u64_from(row["incarnation"]),
         epoch=row["epoch"],
         revision=row["revision"],
@@ -110,7 +112,7 @@ def heartbeat_from(group: GroupId, row: Row, origin: Origin) -> Heartbeat:
     """A heartbeat from its row, checked."""
     return Heartbeat(
         group=group,
-        member=rows.member_from(row["member"]),
+        member=member_from(row["member"]),
         epoch=row["epoch"],
         digest=rows.u64_from(row["digest"]),
         origin=origin,
@@ -127,7 +129,7 @@ def leave_from(group: GroupId, row: Row, origin: Origin) -> Leave:
     """A leave from its row, checked."""
     return Leave(
         group=group,
-        member=rows.member_from(row["member"]),
+        member=member_from(row["member"]),
         incarnation=rows.u64_from(row["incarnation"]),
         temporary=row["temporary"],
         origin=origin,
@@ -141,20 +143,22 @@ def drain_row(event: Drain) -> Row:
 
 def drain_from(group: GroupId, row: Row, origin: Origin) -> Drain:
     """A drain from its row, checked."""
-    member = rows.member_from(row["member"])
+    member = member_from(row["member"])
     return Drain(group=group, member=member, on=row["on"], origin=origin)
 
 
 def lag_report_row(event: LagReport) -> Row:
     """The Avro row of a lag report."""
-    return {"member": event.member, **rows.lag_report_row(event.lags)}
+    units = units_of((), (lag.task for lag in event.lags))
+    lags = rows.lags_row(event.lags, units)
+    return {"member": event.member, **units_fields(units), "lags": lags}
 
 
 def lag_report_from(
     group: GroupId, row: Row, origin: Origin, units_max: int = SET_TASKS_MAX
 ) -> LagReport:
     """A lag report from its row, checked; it names at most `units_max` units."""
-    member = rows.member_from(row["member"])
+    member = member_from(row["member"])
     lags = rows.lags_from(row["lags"], event_units(row, units_max))
     return LagReport(group=group, member=member, lags=lags, origin=origin)
 
@@ -172,7 +176,7 @@ def config_row(event: GroupConfig) -> Row:
 def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
     """A config from its row, checked."""
     assignor = row["assignor"]
-    rows.check_names("an assignor", (assignor,))
+    check_names("an assignor", (assignor,))
     tasks = rows.tasks_from(row)
     rows.check_unit_names(tasks)
     return GroupConfig(

@@ -20,11 +20,7 @@ from muster.protocol.tasks import Unit
 class Origin(NamedTuple):
     """Where an event was read. A group's events are absorbed in the order of `sort_key`.
 
-    Attributes:
-        topic: full topic name.
-        partition: partition number.
-        offset: offset within it.
-        at_ms: broker timestamp (LogAppendTime), epoch milliseconds.
+    `at_ms` is the broker's timestamp (LogAppendTime), epoch milliseconds.
     """
 
     topic: str
@@ -97,7 +93,6 @@ class Join(Profile):
     """A process asks to be a member. Idempotent: a member may send it again.
 
     Attributes as in `Profile`, and:
-        group: the group joined.
         member: member id, chosen by the process; new for each process unless the user sets it.
         incarnation: random 63-bit number of the process; distinguishes a restarted process from
             the old one with the same id, which may still run.
@@ -178,11 +173,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """An operator drains a member: it gives its tasks away and gets no new ones.
-
-    Attributes:
-        on: False undoes the drain.
-    """
+    """An operator drains a member: it gives its tasks away and gets no new ones; or undoes that."""
 
     group: GroupId
     member: MemberId
@@ -221,11 +212,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsFound:
-    """What Kafka has for a group's sources (`muster.config`, key ``group||found``, compacted).
-
-    Attributes:
-        found: one entry for each source that the writer knew.
-    """
+    """What Kafka has for the sources the writer knew (`muster.config`, key ``group||found``)."""
 
     group: GroupId
     found: tuple[Found, ...]

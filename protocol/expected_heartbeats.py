@@ -40,12 +40,7 @@ class Agreement(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The newest heartbeat of a member that a clock has read.
-
-    Attributes:
-        at_ms: broker time of the heartbeat.
-        epoch, digest: of the heartbeat.
-    """
+    """The newest heartbeat of a member that a clock has read; `at_ms` is its broker time."""
 
     at_ms: int
     epoch: int

@@ -7,8 +7,11 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, NewType
+
+from muster.protocol.errors import DecodeError
 
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
@@ -104,16 +107,33 @@ def member_fault(member: str) -> str | None:
     return _id_fault("member id", member, MEMBER_ID_CHARS_MAX)
 
 
-def name_fault(noun: str, text: str, chars_max: int = NAME_CHARS_MAX) -> str | None:
-    """What is wrong with a name in an event; None if it is valid. `noun` is such as "a rack".
+def member_from(text: str) -> MemberId:
+    """A member id from a value, checked.
+
+    Raises:
+        DecodeError: it is not valid.
+    """
+    fault = member_fault(text)
+    if fault is not None:
+        raise DecodeError(fault)
+    return MemberId(text)
+
+
+def check_names(noun: str, names: Iterable[str | None], chars_max: int = NAME_CHARS_MAX) -> None:
+    """Refuse names that do not print or are too long; None is skipped. `noun` is such as "a rack".
 
     Names are stored and shown in terminals and logs, where control characters do harm.
+
+    Raises:
+        DecodeError: names the first invalid one.
     """
-    if len(text) > chars_max:
-        return f"{noun} of {len(text)} characters; at most {chars_max} are accepted"
-    if not text.isprintable():
-        return f"{noun} {text[:40]!r} with a character that does not print"
-    return None
+    for name in names:
+        if name is None:
+            continue
+        if len(name) > chars_max:
+            raise DecodeError(f"{noun} of {len(name)} characters; at most {chars_max} are accepted")
+        if not name.isprintable():
+            raise DecodeError(f"{noun} {name[:40]!r} with a character that does not print")
 
 
 def _id_fault(noun: str, text: str, chars_max: int) -> str | None:

@@ -14,14 +14,9 @@ from typing import NamedTuple
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.ids import SEPARATOR, GroupId, MemberId, group_fault, member_fault
 
-DICTIONARY_PART = "names"
-"""Part name of a group's dictionary: ``group||names``."""
-FOUND_PART = "found"
-"""Part name of what was found for a group's sources: ``group||found``."""
+DICTIONARY_PART, FOUND_PART = "names", "found"
 COORDINATOR_KEY = b"coordinator"
 """Key of every claim, because only the newest claim counts."""
-
-
 SIGN_GROUP = "__muster_coordinator"
 """Reserved: coordinators' signs of life have the key ``__muster_coordinator|job``."""
 

@@ -38,6 +38,7 @@ _ASSIGNMENT_NUMBERS = (
     *("session_timeout_ms", "heartbeat_interval_ms"),
 )
 _ROLES = ("active", "standby", "learner")
+_SIGN = ("job", "host", "version", "epoch", "interval_ms")
 
 
 def assignment_row(record: MemberAssignment) -> Row:
@@ -149,13 +150,8 @@ def rejected_row(record: Rejected) -> Row:
 def rejected_from(row: Row) -> Rejected:
     """A dead letter from its row, checked."""
     origin = Origin(row["topic"], row["partition"], row["offset"], row["at_ms"])
-    return Rejected(
-        origin=origin,
-        reason=row["reason"],
-        message=row["message"],
-        key=row["key"],
-        value=row["value"],
-    )
+    plain = ("reason", "message", "key", "value")
+    return Rejected(origin=origin, **{name: row[name] for name in plain})
 
 
 def claim_row(record: CoordinatorClaim) -> Row:
@@ -186,8 +182,7 @@ def claim_from(row: Row) -> CoordinatorClaim:
 
 def sign_row(record: CoordinatorSign) -> Row:
     """The Avro row of a coordinator's sign of life."""
-    names = ("job", "host", "version", "epoch", "interval_ms")
-    return {**{name: getattr(record, name) for name in names}, "role": record.role.value}
+    return {**{name: getattr(record, name) for name in _SIGN}, "role": record.role.value}
 
 
 def sign_from(key: Key, row: Row) -> CoordinatorSign:
@@ -199,11 +194,5 @@ def sign_from(key: Key, row: Row) -> CoordinatorSign:
     if (key.group, key.member) != (SIGN_GROUP, row["job"]):
         raise DecodeError(f"a sign of job {row['job']!r} under the key of another record")
     known = {role.value: role for role in CoordinatorRole}
-    return CoordinatorSign(
-        job=row["job"],
-        host=row["host"],
-        version=row["version"],
-        role=known.get(row["role"], CoordinatorRole.UNKNOWN),
-        epoch=row["epoch"],
-        interval_ms=row["interval_ms"],
-    )
+    role = known.get(row["role"], CoordinatorRole.UNKNOWN)
+    return CoordinatorSign(role=role, **{name: row[name] for name in _SIGN})

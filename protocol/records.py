@@ -46,13 +46,10 @@ class Fault(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Dictionary:
-    """The units of a group (`muster.groups`, key ``group||names``).
+    """The units of a group (`muster.groups`, key ``group||names``), in the order of `TaskTable`.
 
     Members' records refer to it by version where their own list of units would be long. No units =
     tombstone.
-
-    Attributes:
-        units: label and size of every unit, in the order of `TaskTable`; see `units_of_table`.
     """
 
     group: GroupId
@@ -207,14 +204,7 @@ class MemberEntry(Profile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One task that moved in a generation.
-
-    Attributes:
-        task: printed task id.
-        role: the role that moved.
-        from_member, to_member: member ids; None = no member.
-        reason: why, in a few words.
-    """
+    """One task that moved in a generation, by its printed id; a member of None is no member."""
 
     task: str
     role: Role
@@ -273,8 +263,7 @@ class GroupSnapshot:
         ready: learner and standby pairs that reported ready, or ran the task until now.
         lags: int64[K, 3] of (task index, slot, offsets behind); lag_ms: int64[K], broker time of
             the report.
-        moves: the moves of the newest generation.
-        cause: the cause of the newest generation, one line.
+        moves, cause: of the newest generation.
         through: newest offset read, by (topic, partition).
         clock_ms: the group clock: newest broker time of its membership records.
         next_ms: earliest of the delay, the follow-up and the scale-down deadlines; None = none.
@@ -418,11 +407,7 @@ class CoordinatorRole(Enum):
 class CoordinatorSign:
     """A sign of life of a coordinator process (`muster.clock`, about one a second).
 
-    Attributes:
-        job: random id of the process.
-        host: where it runs, for a person.
-        version: muster's version.
-        role: what it does.
+    Attributes as in `CoordinatorClaim`, and:
         epoch: offset of its claim; -1 = it has not claimed.
         interval_ms: when it writes the next one; 0 = it writes no more.
     """

@@ -15,14 +15,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError
 from muster.protocol.events import Lag, Mark
 from muster.protocol.framing import Row
-from muster.protocol.ids import (
-    NAME_CHARS_MAX,
-    UNIT_CHARS_MAX,
-    MemberId,
-    Task,
-    member_fault,
-    name_fault,
-)
+from muster.protocol.ids import UNIT_CHARS_MAX, Task, check_names
 from muster.protocol.setting_values import Value
 from muster.protocol.settings import Settings, defaults_of, parse_settings
 from muster.protocol.tasks import (
@@ -106,33 +99,6 @@ def with_extras(*rows: Row) -> Row:
     return together | {"extras": extras} if extras else together
 
 
-def member_from(text: str) -> MemberId:
-    """A member id from a value, checked."""
-    fault = member_fault(text)
-    if fault is not None:
-        raise DecodeError(fault)
-    return MemberId(text)
-
-
-def check_names(noun: str, names: Iterable[str | None], chars_max: int = NAME_CHARS_MAX) -> None:
-    """Refuse names that do not print or are too long; None is skipped.
-
-    Raises:
-        DecodeError: names the first invalid one.
-    """
-    for name in names:
-        fault = None if name is None else name_fault(noun, name, chars_max)
-        if fault is not None:
-            raise DecodeError(fault)
-
-
-def not_negative(row: Row, *names: str) -> None:
-    """Refuse negative numbers in these fields."""
-    for name in names:
-        if row[name] is not None and row[name] < 0:
-            raise DecodeError(f"{name} is {row[name]}; expected 0 or more")
-
-
 def units_from(rows: list[Row]) -> tuple[UnitRef, ...]:
     """`UnitRef` list, checked."""
     units = tuple(UnitRef(row["label"], row["size"]) for row in rows)
@@ -172,12 +138,6 @@ def sets_from(
     return sets
 
 
-def lag_report_row(lags: tuple[Lag, ...]) -> Row:
-    """Units and lags of a lag report."""
-    units = units_of((), (lag.task for lag in lags))
-    return units_fields(units) | {"lags": lags_row(lags, units)}
-
-
 def lags_row(lags: tuple[Lag, ...], units: tuple[UnitRef, ...]) -> list[Row]:
     """`Lag` list; the rows refer to the units by index."""
     index = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
@@ -200,7 +160,8 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
         unit = units[int(row["unit"])]
         if not 0 <= row["position"] < unit.size:
             raise DecodeError(f"a lag at position {row['position']} of {unit.label[:40]!r}")
-        not_negative(row, "offsets")
+        if row["offsets"] < 0:
+            raise DecodeError(f"offsets is {row['offsets']}; expected 0 or more")
         task = Task(unit.name, row["position"] - unit.connector, unit.connector)
         lags.append(Lag(task, row["offsets"]))
     return tuple(lags)

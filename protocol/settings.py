@@ -321,11 +321,9 @@ DEFAULT_ASSIGNOR = "high-availability"
 
 
 def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNOR) -> Settings:
-    """Read a group's settings; missing ones have their defaults.
+    """Read a group's settings by Kafka's key; strings are accepted for every type.
 
-    Args:
-        values: by Kafka's key; strings are accepted for every type.
-        assignor: the group's; some defaults depend on it (`Setting.defaults`).
+    Missing ones have their defaults, some of which depend on the assignor (`Setting.defaults`).
 
     Raises:
         ConfigError: an unknown key, or a value that is not accepted; it names the key.

@@ -91,13 +91,7 @@ class Verdict(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """The Kafka record to sign.
-
-    Attributes:
-        topic: full name.
-        key: record key.
-        value: None = a tombstone.
-    """
+    """The Kafka record to sign; a value of None is a tombstone."""
 
     topic: str
     key: bytes

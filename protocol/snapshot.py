@@ -20,7 +20,7 @@ from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import PROFILE
 from muster.protocol.framing import Row
-from muster.protocol.ids import Role
+from muster.protocol.ids import Role, member_from
 from muster.protocol.keys import Key
 from muster.protocol.owner_vectors import decode_owners, encode_owners
 from muster.protocol.records import (
@@ -212,7 +212,7 @@ def _drain_from(member: object, instance: object, gone_ms: object, expelled: obj
     texts = isinstance(member, str) and isinstance(instance, str | None)
     if not (texts and type(gone_ms) in (int, type(None)) and isinstance(expelled, bool)):
         raise ValueError("expected [member id, instance id, milliseconds, true or false]")
-    return KeptDrain(rows.member_from(str(member)), instance, gone_ms, expelled)  # type: ignore[arg-type]  # checked
+    return KeptDrain(member_from(str(member)), instance, gone_ms, expelled)  # type: ignore[arg-type]  # checked
 
 
 def _quarantine_from(extras: Row) -> Quarantine | None:
@@ -299,7 +299,7 @@ def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
     members: list[MemberEntry] = []
     for i, profile_index in enumerate(map(int, profile)):
         own: dict[str, Any] = {name: column[i] for name, column in numbers.items()}
-        own["id"] = rows.member_from(ids[i])
+        own["id"] = member_from(ids[i])
         own["incarnation"] = rows.u64_from(incarnations[8 * i : 8 * i + 8])
         own["instance_id"] = instance_ids[i]
         own["deadline_ms"] = None if deadlines[i] < 0 else deadlines[i]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from muster.protocol import rows
 from muster.protocol.errors import ConfigError, DecodeError
 from muster.protocol.framing import Row
+from muster.protocol.ids import check_names
 from muster.protocol.sources import SOURCES_MAX, Found, Source, source_from, source_json
 from muster.protocol.tasks import Subtopology, Unit
 
@@ -63,8 +64,8 @@ def found_from(source_rows: Sequence[Row], units: Sequence[Unit]) -> tuple[Found
 
 
 def _ids(by_topic: Row) -> tuple[tuple[str, str], ...]:
-    rows.check_names("a topic", by_topic.keys())
-    rows.check_names("a topic id", by_topic.values(), ID_CHARS_MAX)
+    check_names("a topic", by_topic.keys())
+    check_names("a topic id", by_topic.values(), ID_CHARS_MAX)
     return tuple(sorted(by_topic.items()))
 
 

@@ -87,12 +87,8 @@ def source_json(source: Source) -> dict[str, Any]:
         row["topic"] = source.topics[0]
     else:
         row["topics"] = list(source.topics)
-    if source.co_partitioned:
-        row["co_partitioned"] = True
-    if source.name:
-        row["name"] = source.name
-    if source.stateful:
-        row["stateful"] = True
+    given = {key: getattr(source, key) for key in ("co_partitioned", "name", "stateful")}
+    row |= {key: value for key, value in given.items() if value}
     if source.measure or source.weight != 1:
         row["weight"] = source.measure or source.weight
     if source.racks != "replicas":

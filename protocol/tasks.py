@@ -299,7 +299,7 @@ class TaskTable:
             known.append((self.start[unit] + offsets[inside]).astype(np.int32))
             if not inside.all():
                 unknown.append((name, connector, numbers[~inside]))
-        indexes = np.sort(np.concatenate(known)) if known else np.empty(0, dtype=np.int32)
+        indexes = np.sort(np.concatenate(known)) if known else _NOTHING
         return indexes, TaskSet(unknown)
 
 
@@ -383,11 +383,10 @@ class TaskSet:
         return self._combine(other, lambda a, b: np.intersect1d(a, b, assume_unique=True))
 
     def _combine(self, other: TaskSet, operation: _SetOperation) -> TaskSet:
-        nothing = np.empty(0, dtype=np.int32)
         mine = {(n, c): a for n, c, a in self.units}
         others = {(n, c): a for n, c, a in other.units}
         return TaskSet(
-            (n, c, operation(mine.get((n, c), nothing), others.get((n, c), nothing)))
+            (n, c, operation(mine.get((n, c), _NOTHING), others.get((n, c), _NOTHING)))
             for n, c in {**mine, **others}
         )
 

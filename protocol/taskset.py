@@ -88,7 +88,6 @@ class Layout:
     """The units of a record and the position at which each begins; reused for several sets.
 
     Attributes:
-        units: the units.
         starts: position of each unit's first task.
         total: number of positions of all units.
         place: (name, whether it is a connector) → index of the unit.
@@ -252,7 +251,8 @@ def _direct(positions: Positions, size: int) -> bytes:
     if size <= 8 * len(positions) + 64:
         member = np.zeros(-(-size // 3) * 3, dtype=np.uint8)
         member[positions] = 1
-        forms += [_triplets(member), bytes((BITMAP,)) + _bitmap(member[:size])]
+        bitmap = np.packbits(member[:size], bitorder="little").tobytes()
+        forms += [_triplets(member), bytes((BITMAP,)) + bitmap]
     return min(forms, key=len)
 
 
@@ -307,10 +307,6 @@ def _triplets(member: NDArray[np.uint8]) -> bytes:
 _RANK = np.array([0, 1, 2, 4, 3, 5, 6, 7], dtype=np.int64)
 """Symbol of each triplet (bit 0 = first position): 000, 100, 010, 001, 110, 101, 011, 111."""
 _TRIPLET = np.argsort(_RANK).astype(np.uint8)
-
-
-def _bitmap(member: NDArray[np.uint8]) -> bytes:
-    return np.packbits(member, bitorder="little").tobytes()
 
 
 def decode_segment(

@@ -44,7 +44,6 @@ class Topic:
     """The specification of one topic.
 
     Attributes:
-        kind: what it carries.
         purpose: one sentence for `muster topics` and the docs.
         key: layout of its record keys.
         settings: topic settings, by Kafka's names.

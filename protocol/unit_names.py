@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
-from muster.protocol.ids import UNIT_CHARS_MAX, name_fault
+from muster.protocol.ids import UNIT_CHARS_MAX, check_names
 from muster.protocol.taskset import UnitRef, check_units, units_text
 
 UNITS_MAX = 1 << 18
@@ -46,10 +46,7 @@ def units_from(row: Row, units_max: int = UNITS_MAX) -> tuple[UnitRef, ...]:
     if len(units) > units_max:
         raise DecodeError(f"{len(units)} units; {units_max} are accepted")
     check_units(units)
-    for unit in units:
-        fault = name_fault("a unit", unit.name, UNIT_CHARS_MAX)
-        if fault is not None:
-            raise DecodeError(fault)
+    check_names("a unit", (unit.name for unit in units), UNIT_CHARS_MAX)
     return units
 
 

@@ -35,7 +35,7 @@ def dealt_round_robin(view: GroupView) -> Placement:
         owner[jobs] = workers[np.arange(len(jobs)) % len(workers)]
 
     def moves() -> list[Moves]:
-        return [Moves(Role.ACTIVE, *changed(view.active, owner), _round_robin)]
+        return [Moves(Role.ACTIVE, *changed(view.active, owner), lambda *_: "round robin")]
 
     return Placement(
         active=owner,
@@ -43,7 +43,3 @@ def dealt_round_robin(view: GroupView) -> Placement:
         reasons=Reasons(moves),
         unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
     )
-
-
-def _round_robin(_task: int, _source: int, _destination: int) -> str:
-    return "round robin"

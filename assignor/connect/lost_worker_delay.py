@@ -37,12 +37,8 @@ def apply_delay(
 ) -> LostJobs:
     """Start, continue or end the delay; the leader's memory of it is changed.
 
-    Args:
-        view: the group.
-        memory: its leader's.
-        workers: bool[M], workers that may get jobs.
-        owner: int32[T], the worker of each job so far in this round.
-        lost: bool[T], lost jobs that are not pinned.
+    `workers` (bool[M]) may get jobs; `owner` (int32[T]) is the worker of each job so far in this
+    round; `lost` (bool[T]) jobs are not pinned.
     """
     limit_ms = view.settings.scheduled_rebalance_max_delay_ms
     none = np.zeros_like(lost)

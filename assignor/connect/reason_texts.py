@@ -17,7 +17,6 @@ class Why:
     """Collects the reasons of a round.
 
     Attributes:
-        view: the group.
         undelivered: whether the lost jobs are lost because no worker got the last plan.
         returned: bool[T], jobs that workers get because they came during the delay; None = none.
     """

@@ -38,11 +38,7 @@ from muster.protocol.tasks import RackLists, Subtopology
 
 
 class ApplicationState:
-    """A group, read only (S1-F03). All mappings are sorted.
-
-    Args:
-        view: the group as arrays.
-    """
+    """A group, read only (S1-F03). All mappings are sorted."""
 
     def __init__(self, view: GroupView) -> None:
         self.view = view
@@ -190,12 +186,7 @@ class TaskAssignor(ABC):
 
 
 class Adapted:
-    """A `TaskAssignor` as an assignor over arrays.
-
-    Args:
-        name: the name the user configured.
-        plugin: the assignor.
-    """
+    """A `TaskAssignor` as an assignor over arrays, under the name that the user configured."""
 
     def __init__(self, name: str, plugin: TaskAssignor) -> None:
         self.name = name
@@ -267,13 +258,16 @@ def _placement(view: GroupView, assignment: TaskAssignment) -> Placement:
     asked = (member.followup_rebalance_deadline for member in assignment.assignment)
     deadlines = [deadline for deadline in asked if deadline is not None]
 
+    def text(*_: int) -> str:
+        return "decided by the plug-in"
+
     def moves() -> list[Moves]:
         new = ~np.isin(after.standby.code, view.standby.code)
         no_member = np.full(int(new.sum()), NO_MEMBER, dtype=np.int32)
         task, member = after.standby.task[new], after.standby.member[new]
         return [
-            Moves(Role.ACTIVE, *changed(view.active, after.active), _by_the_plugin),
-            Moves(Role.STANDBY, task, no_member, member, _by_the_plugin),
+            Moves(Role.ACTIVE, *changed(view.active, after.active), text),
+            Moves(Role.STANDBY, task, no_member, member, text),
         ]
 
     return Placement(
@@ -283,10 +277,6 @@ def _placement(view: GroupView, assignment: TaskAssignment) -> Placement:
         reasons=Reasons(moves),
         followup_ms=max(min(deadlines) - view.now_ms, 0) if deadlines else None,
     )
-
-
-def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
-    return "decided by the plug-in"
 
 
 def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:

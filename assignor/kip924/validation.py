@@ -34,12 +34,9 @@ def first_violation(
     members: Iterable[str],
     stateful: Callable[[str], bool | None],
 ) -> InvalidPlacement | None:
-    """Check an assignment; None = it is valid.
+    """Check an assignment, by member; None = it is valid.
 
-    Args:
-        assignment: per member what it gets.
-        members: the group's members.
-        stateful: whether a task has state; None = the group has no such task.
+    `stateful` says whether a task has state; None = the group has no such task.
     """
     return (
         _unknown_task(assignment, stateful)

@@ -75,13 +75,9 @@ class TaskTopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """What is known about a task.
+    """What is known about a task, and the partitions that it reads.
 
-    Attributes:
-        id: the task.
-        is_stateful: whether it has state.
-        topic_partitions: what it reads.
-        weight: its declared load (beyond Kafka).
+    `weight` is its declared load (beyond Kafka).
     """
 
     id: Task
@@ -118,8 +114,7 @@ class KafkaStreamsState:
         process_id: member id.
         num_processing_threads: its capacity.
         previous_active_tasks, previous_standby_tasks: what it holds; learners count as standbys.
-        client_tags: its tags.
-        rack_id: its rack; None = unknown.
+        rack_id: None = unknown.
         host_info: None; muster keeps no addresses of members.
         draining: whether it must give up all tasks (beyond Kafka).
     """

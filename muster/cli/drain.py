@@ -86,7 +86,8 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
     """
     entry = next((m for m in snapshot.members if m.id == member), None)
     drain = next((k for k in snapshot.drains if k.member == member), None)
-    if not _has_read(snapshot, order):
+    read = {(topic, partition): offset for topic, partition, offset in snapshot.through}
+    if read.get((order.topic, order.partition), -1) < order.offset:
         if entry is None and drain is None:
             raise NotDrained(f"{member}: not drained: it left or was expelled before the drain")
         return "has not been asked yet: no coordinator has read the drain"
@@ -106,11 +107,6 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
         raise NotDrained(f"{member}: not drained: the drain was undone, or the group was deleted")
     held = _held(snapshot, entry)
     return None if held == 0 else f"still holds {held} tasks"
-
-
-def _has_read(snapshot: GroupSnapshot, order: Place) -> bool:
-    read = {(topic, partition): offset for topic, partition, offset in snapshot.through}
-    return read.get((order.topic, order.partition), -1) >= order.offset
 
 
 def _held(snapshot: GroupSnapshot, entry: MemberEntry) -> int:

@@ -19,7 +19,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn, Protocol, cast
 
 from muster.errors import BadInput
@@ -126,14 +125,6 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding="utf-8")
 
 
-def muster_version() -> str:
-    """Version of the installed distribution."""
-    try:
-        return version("muster-kafka")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def _load(name: str) -> CommandModule:
     return cast("CommandModule", importlib.import_module(COMMANDS[name][0]))
 
@@ -158,6 +149,8 @@ def _parser(name: str, module: CommandModule) -> argparse.ArgumentParser:
 
 def _without_command(arguments: Sequence[str]) -> int:
     """Handle `muster` alone, `muster --help`, `muster --version` and unknown commands."""
+    from muster import __version__  # it asks the installed distribution
+
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
@@ -168,7 +161,7 @@ def _without_command(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"muster {muster_version()}")
+    parser.add_argument("--version", action="version", version=f"muster {__version__}")
     if not arguments:
         parser.print_help()
         return USAGE

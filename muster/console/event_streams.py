@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from muster.console.explanations import Explainer, generation_json
 from muster.console.fleet import findings, rows
-from muster.console.frames import Frame, delta, frame
+from muster.console.frames import Frame, delta, differing, frame
 from muster.console.history import History, Moment
 from muster.console.store import GroupKey, Store
 from muster.doctor.finding import Finding
@@ -186,7 +186,7 @@ class GroupStream:
         return self._changes_json({"gone": False, "notes": notes, **self._views.status()}, changed)
 
     def _changes_json(self, extra: Json, changed: Json) -> str | None:
-        changed |= {k: v for k, v in extra.items() if self._extra.get(k, _NEVER) != v}
+        changed |= {k: v for k, v in extra.items() if self._extra.get(k) != v}
         self._extra = extra
         return json.dumps(changed, separators=(",", ":")) if changed else None
 
@@ -212,9 +212,6 @@ class GroupStream:
         return changed
 
 
-_NEVER = object()
-
-
 class FleetStream:
     """The messages to one page of the list of groups."""
 
@@ -226,17 +223,14 @@ class FleetStream:
     def message(self) -> str | None:
         """Changed rows, and null for groups that are gone, as JSON; None = nothing differs.
 
-        The first message has ``"whole": true``: it replaces what the page has of an
-        earlier stream.
+        The first message has ``"whole": true``: it replaces what the page has of an earlier one.
         """
         made, status = self._views.fleet(), self._views.status()
         message: Json = {"whole": True} if self._rows is None else {}
-        before = self._rows or {}
-        changed: Json = dict.fromkeys(before.keys() - made.keys())
-        changed |= {key: row for key, row in made.items() if before.get(key) != row}
-        if changed:
-            message["rows"] = changed
-        message |= {key: value for key, value in status.items() if self._status.get(key) != value}
+        rows_changed = differing(self._rows or {}, made)
+        if rows_changed:
+            message["rows"] = rows_changed
+        message |= differing(self._status, status)
         self._rows, self._status = made, status
         return json.dumps(message, separators=(",", ":")) if message else None
 

@@ -192,23 +192,23 @@ def delta(old: Frame | None, new: Frame) -> Json:
     if old is None or old.head["units"] != new.head["units"]:
         return new.whole
     changed: Json = {}
-    head = {key: value for key, value in new.head.items() if old.head.get(key) != value}
+    head = differing(old.head, new.head)
     if head:
         changed["head"] = head
-    members = _changed(old.members, new.members)
+    members = differing(old.members, new.members)
     if members:
         changed["members"] = {str(slot): row for slot, row in members.items()}
     differ: NDArray[np.bool_] = (old.rows != new.rows).any(axis=1)
     if differ.any():
         places = np.flatnonzero(differ).astype(np.int32)
         changed["tasks"] = np.column_stack((places, new.rows[places])).tolist()
-    copies = _changed(old.copies, new.copies)
+    copies = differing(old.copies, new.copies)
     if copies:
         changed["copies"] = {f"{t}:{slot}": row for (t, slot), row in copies.items()}
     return changed
 
 
-def _changed(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
+def differing(old: dict[Any, Any], new: dict[Any, Any]) -> dict[Any, Any]:
     """Entries of `new` that differ from `old`'s, and None for those that are gone."""
     gone = dict.fromkeys(old.keys() - new.keys())
     return gone | {key: value for key, value in new.items() if old.get(key) != value}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from muster.protocol.codec import decode_record
 from muster.protocol.ids import Role
 from muster.protocol.keys import key_of
-from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.topics import TopicKind
 from muster.published.holdups import PendingReleases
 from muster.published.snapshots import NO_MEMBER, Published
@@ -151,7 +152,9 @@ class History:
             last = GenerationFigures(record.generation, at_ms, "", 0, 0, 0, number, number)
             self.generations.append(last)
         last.cause, last.moves = record.cause, len(record.moves)
-        last.moved = sum(_is_moved(move) for move in record.moves)
+        last.moved = sum(
+            1 for m in record.moves if m.role is Role.ACTIVE and m.from_member and m.to_member
+        )
         last.members, last.last, last.seen_ms = len(record.members), moment.number, at_ms
         last.ownerless = int(np.count_nonzero(record.holder == NO_MEMBER))
         if last.settled_ms is None and record.state in _SETTLED:
@@ -209,13 +212,5 @@ class History:
 
     def moved_since(self, since_ms: int) -> int:
         """How many actives went from one member to another since then."""
-        moved = 0
-        for each in list(self.generations)[::-1]:
-            if each.at_ms < since_ms:
-                break
-            moved += each.moved
-        return moved
-
-
-def _is_moved(move: Move) -> bool:
-    return move.role is Role.ACTIVE and bool(move.from_member) and bool(move.to_member)
+        recent = takewhile(lambda each: each.at_ms >= since_ms, list(self.generations)[::-1])
+        return sum(each.moved for each in recent)

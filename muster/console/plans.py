@@ -11,11 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.console.frames import Frame, frame_of, task_text, text, units_of
+from muster.console.frames import Frame, frame_of, kind_of, task_text, text, units_of
 from muster.documents.units import parse_tasks, tasks_json
 from muster.errors import BadInput
 from muster.output import shown
-from muster.protocol.client_tags import GOVERNED
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.settings import CONNECT_PROTOCOLS
@@ -301,7 +300,7 @@ def commands(
         tasks = []  # a list of tasks would replace the topics that the group's config declares
     if setting or tasks:
         lines.append(_line(["muster", "config", "set", *named, *setting], tasks))
-    if not any(GOVERNED in member.tags for member in snapshot.members):
+    if kind_of(snapshot) != "governed":
         instances = {str(m.id): m.instance_id for m in snapshot.members if m.id in asked.capacity}
         for row in (*asked.add, *again):
             lines += _starting(named, row, instances.get(str(row["id"])))

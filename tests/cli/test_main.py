@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from muster import __version__
 from muster.cli import main as cli
 from muster.errors import BadInput, NotFound
 from muster.protocol.errors import ConfigError
@@ -40,7 +41,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """`muster --version` prints the distribution's version."""
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])
-    assert (end.value.code, capsys.readouterr().out) == (0, f"muster {cli.muster_version()}\n")
+    assert (end.value.code, capsys.readouterr().out) == (0, f"muster {__version__}\n")
 
 
 def test_an_unknown_command_suggests_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
