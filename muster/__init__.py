@@ -33,9 +33,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("muster-kafka")
+        try:
+            return version("muster-kafka")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "unknown"
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

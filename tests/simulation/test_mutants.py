@@ -41,6 +41,7 @@ from muster.state import (
     releases,
     reports,
     session_clock,
+    session_timeouts,
 )
 from muster.state.group import Group
 from muster.worker import lease, session
@@ -126,9 +127,9 @@ MUTANTS = (
     ),
     Mutant(
         "a shorter session is used when the member knows it",
-        config_events._set,
-        "settings.session_timeout_ms > draft",
-        "settings.session_timeout_ms != draft",
+        session_timeouts.lengthen,
+        "draft.settings.session_timeout_ms > draft",
+        "draft.settings.session_timeout_ms != draft",
         (Configures,),
     ),
     Mutant(
