@@ -95,7 +95,7 @@ def test_nothing_is_written_of_a_quiet_fleet_until_a_worker_dies(
         return [row.at_ms for row in mine if row.value.startswith(PREFIX[schema])]
 
     def since_tick() -> int:
-        newest_ms = max(times(TopicKind.MEMBERSHIP, "Tick"))
+        newest_ms = max(times(TopicKind.MEMBERSHIP, "Tick"), default=0)
         return sum(at_ms > newest_ms for at_ms in times(TopicKind.HEARTBEATS, "Heartbeat"))
 
     until(lambda: since_tick() >= 36, "12 heartbeats of each, and no tick", story=group.story)
