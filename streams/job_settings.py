@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from muster.kafka.client_settings import HIDDEN, ClientSettings, client_settings, is_secret
@@ -43,18 +43,22 @@ class Setting:
     meaning: str
 
 
-def _setting(
-    key: str, default: object, read: Callable[[str], object], accepted: str, meaning: str
-) -> Any:  # noqa: ANN401  a field of any type
+class _Values(NamedTuple):
+    """What a setting accepts: how its text is read (`ValueError` = not accepted), and in words."""
+
+    read: Callable[[str], object]
+    accepted: str
+
+
+def _setting(key: str, default: object, values: _Values, meaning: str) -> Any:  # noqa: ANN401  any type
     """A field of `JobConfig` that a ``muster.`` key sets."""
-    about = {"key": key, "read": read, "accepted": accepted, "meaning": meaning}
+    about = {"key": key, **values._asdict(), "meaning": meaning}
     return field(default=default, metadata=about)
 
 
-def _whole(key: str, default: int, unit: str, low: int, high: int, meaning: str) -> Any:  # noqa: ANN401
-    """A field that is a whole number of some unit, within bounds."""
-    accepted = f"a whole number of {unit}, {low} to {high}"
-    return _setting(key, default, _within(low, high), accepted, meaning)
+def _whole(unit: str, low: int, high: int) -> _Values:
+    """A whole number of some unit."""
+    return _Values(_within(low, high), f"a whole number of {unit}, {low} to {high}")
 
 
 def _within(low: int, high: int) -> Callable[[str], int]:
@@ -76,6 +80,10 @@ def _share(text: str) -> float:
 
 def _canary_ms(text: str) -> int:
     return int(text) and _within(500, 86_400_000)(text)
+
+
+def _schemas(text: str) -> tuple[WriterSchema, ...]:
+    return read_schemas("muster.schemas", filter(None, text.split(",")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,91 +108,125 @@ class JobConfig:
     spark: Mapping[str, str] = field(default_factory=dict)
     standby: bool = False
     signing_keys: str | None = None
-    rows_per_batch_max: int = _whole(
-        *("muster.batch.rows.max", 20_000, "rows", 1, 100_000_000),
+    rows_per_batch_max: int = _setting(
+        "muster.batch.rows.max",
+        20_000,
+        _whole("rows", 1, 100_000_000),
         "rows one micro-batch reads at most",
     )
-    group_bytes_max: int = _whole(
-        *("muster.group.bytes.max", 32 << 20, "bytes", 1 << 16, 1 << 30),
+    group_bytes_max: int = _setting(
+        "muster.group.bytes.max",
+        32 << 20,
+        _whole("bytes", 1 << 16, 1 << 30),
         "room a group may take in the checkpoint, for each of its two values",
     )
-    group_tasks_max: int = _whole(
-        *("muster.group.tasks.max", 1 << 18, "tasks", 1, GROUP_TASKS_MAX),
+    group_tasks_max: int = _setting(
+        "muster.group.tasks.max",
+        1 << 18,
+        _whole("tasks", 1, GROUP_TASKS_MAX),
         "tasks a group may declare; a config with more is refused",
     )
-    assignor_ms_max: int = _whole(
-        *("muster.assignor.ms.max", 10_000, "milliseconds", 1, 3_600_000),
+    assignor_ms_max: int = _setting(
+        "muster.assignor.ms.max",
+        10_000,
+        _whole("milliseconds", 1, 3_600_000),
         "how long a plug-in may take for a placement, whatever the group's assignor.timeout.ms: all"
         " groups of the batch wait for it",
     )
-    group_cpu_ms: int = _whole(
-        *("muster.group.cpu.ms", 60_000, "milliseconds", 1_000, 3_600_000),
+    group_cpu_ms: int = _setting(
+        "muster.group.cpu.ms",
+        60_000,
+        _whole("milliseconds", 1_000, 3_600_000),
         "CPU time one group may take in a batch; beyond it the job ends, and the group is"
         " quarantined at the next start",
     )
-    python_bytes_max: int = _whole(
-        *("muster.python.bytes.max", 4 << 30, "bytes", 1 << 28, 1 << 50),
+    python_bytes_max: int = _setting(
+        "muster.python.bytes.max",
+        4 << 30,
+        _whole("bytes", 1 << 28, 1 << 50),
         "memory a Python process of the job may take beyond what it has at first; a group that"
         " needs more is quarantined",
     )
     # A group whose snapshot is older, by the group's own clock, is published again.
-    rebuild_ms: int = _whole(
-        *("muster.rebuild.ms", 600_000, "milliseconds", 1_000, 86_400_000),
+    rebuild_ms: int = _setting(
+        "muster.rebuild.ms",
+        600_000,
+        _whole("milliseconds", 1_000, 86_400_000),
         "how much of the heartbeats may have to be read again after a lost checkpoint",
     )
     check_share: float = _setting(
-        *("muster.check.share", 0.01, _share, "a number from 0 (never) to 1 (always)"),
+        "muster.check.share",
+        0.01,
+        _Values(_share, "a number from 0 (never) to 1 (always)"),
         "share of the changing batches after which the laws of a group are checked",
     )
     metrics_port: int | None = _setting(
-        *("muster.metrics.port", None, _within(0, 65_535)),
-        "a port number, 0 to 65535 (0 = any free one)",
+        "muster.metrics.port",
+        None,
+        _Values(_within(0, 65_535), "a port number, 0 to 65535 (0 = any free one)"),
         "port of /metrics, /healthz and /readyz",
     )
     metrics_host: str = _setting(
         "muster.metrics.host",
         "0.0.0.0",  # noqa: S104  a container's probes come from outside
-        *(str, "an address of this machine", "interface of the metrics port"),
+        _Values(str, "an address of this machine"),
+        "interface of the metrics port",
     )
-    metrics_groups_max: int = _whole(
-        *("muster.metrics.groups.max", 200, "groups", 0, 1_000_000),
+    metrics_groups_max: int = _setting(
+        "muster.metrics.groups.max",
+        200,
+        _whole("groups", 0, 1_000_000),
         "groups with a label of their own in the metrics",
     )
-    stall_ms: int = _whole(
-        *("muster.stall.ms", 300_000, "milliseconds", 1_000, 86_400_000),
+    stall_ms: int = _setting(
+        "muster.stall.ms",
+        300_000,
+        _whole("milliseconds", 1_000, 86_400_000),
         "how long the query may get nowhere before /healthz fails",
     )
     canary_ms: int = _setting(
-        *("muster.canary.interval.ms", 10_000, _canary_ms),
-        "0 (never), or a whole number of milliseconds, 500 to 86400000",
+        "muster.canary.interval.ms",
+        10_000,
+        _Values(_canary_ms, "0 (never), or a whole number of milliseconds, 500 to 86400000"),
         "how often the job writes an event of its own, whose answer it times",
     )
-    discovery_ms: int = _whole(
-        *("muster.discovery.interval.ms", 2_000, "milliseconds", 100, 86_400_000),
+    discovery_ms: int = _setting(
+        "muster.discovery.interval.ms",
+        2_000,
+        _whole("milliseconds", 100, 86_400_000),
         "how often the job looks at the topics that groups declare as tasks",
     )
-    discovery_measure_ms: int = _whole(
-        *("muster.discovery.measure.ms", 30_000, "milliseconds", 100, 86_400_000),
+    discovery_measure_ms: int = _setting(
+        "muster.discovery.measure.ms",
+        30_000,
+        _whole("milliseconds", 100, 86_400_000),
         "how often it measures their load, where a weight is measured",
     )
-    discovery_grace_ms: int = _whole(
-        *("muster.discovery.grace.ms", 60_000, "milliseconds", 0, 86_400_000),
+    discovery_grace_ms: int = _setting(
+        "muster.discovery.grace.ms",
+        60_000,
+        _whole("milliseconds", 0, 86_400_000),
         "how long a topic that has vanished keeps its tasks",
     )
     silence_ms: int = _setting(
-        *("muster.standby.silence.ms", 3_000, _within(2_000, 600_000)),
-        "a whole number of milliseconds, 2000 (two signs of life) to 600000",
+        "muster.standby.silence.ms",
+        3_000,
+        _Values(
+            _within(2_000, 600_000),
+            "a whole number of milliseconds, 2000 (two signs of life) to 600000",
+        ),
         "a standby claims when the coordinator was silent for so long while Kafka answered",
     )
     writers: tuple[WriterSchema, ...] = _setting(
-        *("muster.schemas", ()),
-        lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
-        "[ID=]FILE.avsc, several with commas between",
+        "muster.schemas",
+        (),
+        _Values(_schemas, "[ID=]FILE.avsc, several with commas between"),
         "schemas of other writers; one with a registry id is also read in Confluent's framing",
     )
     assignors: frozenset[str] = _setting(
-        *("muster.assignors", frozenset(), names_in),
-        "module:Class, several with commas between",
+        "muster.assignors",
+        frozenset(),
+        _Values(names_in, "module:Class, several with commas between"),
         "plug-ins a group's config may name by module:Class; registered ones need no mention",
     )
 
