@@ -410,9 +410,10 @@ class Worker:
             case Notice(text):
                 self._log.notice(text)
             case End(fault, message):
-                self.error = None if fault is None else Fenced(fault, message)
                 if fault is None:
-                    self._log.left()
+                    self._log.left()  # a callback may have failed meanwhile: `error` stays
+                else:
+                    self.error = Fenced(fault, message)
 
     def _lease_runs(self) -> bool:
         return self._machine.boottime_ms() < self._lease_until_ms

@@ -17,6 +17,8 @@ from muster.protocol.events import Join, Leave
 from muster.protocol.ids import Task
 from muster.worker import worker as worker_module
 from muster.worker.assignment import Assignment
+from muster.worker.errors import WorkerError
+from muster.worker.messages import End
 
 pytestmark = pytest.mark.usefixtures("closes_soon")
 
@@ -146,3 +148,14 @@ def test_close_outside_a_callback(
 
     asyncio.run(life())
     coordinator.wait_for(Leave)
+
+
+def test_a_failure_while_the_worker_leaves_is_kept(
+    mock_servers: str, coordinator: ScriptedCoordinator
+) -> None:
+    """A copy's callback that fails for good just before the leave is not forgotten with it."""
+    w = worker(mock_servers, coordinator)
+    w._fail(OSError("the disk is full"))
+    w._do(End(None, ""))
+    with pytest.raises(WorkerError, match="the disk is full"), w:
+        pass
