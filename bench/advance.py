@@ -97,11 +97,12 @@ def main() -> None:
         who = {"member": last.id, "incarnation": last.incarnation}
         lags = tuple(Lag(Task("0", n), 1_000 * n) for n in range(10))
         now = {"group": GROUP, "origin": at(1_200, 20_000_000)}
+        lag_report = LagReport(group=GROUP, origin=at(1_200, 0, "lag"), member=last.id, lags=lags)
         rows = {
             "heartbeats": (group, heartbeats(group)),
             "one join": (group, [Join(**now, member=MemberId("n00000"), incarnation=7)]),
             "one leave": (group, [Leave(**now, **who)]),
-            "one lag report": (group, [LagReport(**now, member=last.id, lags=lags)]),
+            "one lag report": (group, [lag_report]),
             "tick": (group, [Tick(**now)]),
             "heartbeats (no tasks)": (bare, heartbeats(bare)),
         }

@@ -169,17 +169,21 @@ class Coordinator:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def configure(
-    system: BenchSystem, group: str, tasks: int, values: dict[str, object] | None = None
-) -> None:
-    """Configure a group of one subtopology; `values` are settings by Kafka's names."""
-    event = GroupConfig(
+def configured(group: str, tasks: int, values: dict[str, object] | None = None) -> GroupConfig:
+    """The config of a group of one subtopology; `values` are settings by Kafka's names."""
+    return GroupConfig(
         group=GroupId(group),
         assignor="sticky",
         settings=parse_settings(values or {}, "sticky"),
         tasks=(Subtopology("0", tasks),),
     )
-    system.write(TopicKind.CONFIG, event)
+
+
+def configure(
+    system: BenchSystem, group: str, tasks: int, values: dict[str, object] | None = None
+) -> None:
+    """Write that config."""
+    system.write(TopicKind.CONFIG, configured(group, tasks, values))
 
 
 def tail(clients: ClientSettings, topic: str) -> Consumer:

@@ -72,7 +72,7 @@ def probe_passthrough(system: BenchSystem, events: int, name: str = "pass-throug
 
 
 class Workers:
-    """A fleet of muster's workers, with the methods of `Consumers`."""
+    """A fleet of muster's workers; `come`, `go` and `settle` as `Consumers` has them."""
 
     def __init__(self, system: BenchSystem) -> None:
         configure(system, "fleet", TASKS, QUICK)

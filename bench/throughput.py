@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bench_system import BenchSystem, Coordinator, configure, cpu_s
+from bench_system import BenchSystem, Coordinator, configured, cpu_s
 from confluent_kafka import Producer
 
 from muster.kafka.lasting_producer import produce
@@ -47,8 +47,8 @@ def fill(system: BenchSystem, prefix: str, groups: int) -> list[Heartbeat]:
     names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
     each = max(MEMBERS // groups, 1)
     reader = system.tail(topic_name(TopicKind.ASSIGNMENTS))
-    for name in names:
-        configure(system, name, 4 * each, {"session.timeout.ms": 1_800_000})
+    quiet = {"session.timeout.ms": 1_800_000}
+    system.write(TopicKind.CONFIG, *(configured(name, 4 * each, quiet) for name in names))
     joins = [
         Join(group=name, member=MemberId(f"member-{number}"), incarnation=1)
         for name in names

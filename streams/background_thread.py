@@ -55,7 +55,7 @@ class Loop:
         raise NotImplementedError
 
     def _assigned(
-        self, consumer: Consumer, topics: Iterable[str]
+        self, consumer: Consumer, topics: Iterable[str], pause_s: float = RETRY_S
     ) -> dict[tuple[str, int], tuple[int, int]]:
         """`assign_all`, again until Kafka answers; nothing once `_closing` is set."""
         wanted = tuple(topics)
@@ -63,7 +63,7 @@ class Loop:
             try:
                 return assign_all(consumer, wanted)
             except KafkaException:
-                self._closing.wait(RETRY_S)
+                self._closing.wait(pause_s)
         return {}
 
     def _arrived(self, consumer: Consumer, wait_s: float) -> list[Message]:

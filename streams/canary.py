@@ -11,6 +11,9 @@ no metric label and no recovery. Its wake-up holds everything:
 ``at_ms``                        when the next tick is due
 ``published.coordinator_epoch``  the answering coordinator; answers of another one do not count
 ``published.taken``              broker time (epoch milliseconds) of the oldest tick it answers
+
+Any client that may write to ``membership`` may write such ticks. They need no signature: the
+broker's clock measures each of them, and all ticks of one batch get one answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Signs of life: what a coordinator process says about itself once a second, and its claims.
 
 They go to ``<prefix>.clock`` (`protocol.records.CoordinatorSign`), which the query does not read,
-so they make no micro-batch. A standby that reads none for a while claims (`standby`). Nothing else
-depends on them: a sign that is late or lost can cause a needless take-over, never a wrong
-decision.
+so they make no micro-batch. A standby that reads none for a while claims (`standby_coordinator`).
+Nothing else depends on them: a sign that is late or lost can cause a needless take-over, never a
+wrong decision.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Discovery(Loop):
     def _assign(self, consumer: Consumer) -> dict[tuple[str, int], int]:
         """Read every config topic from its beginning; the ends to reach before the first look."""
         topics = [topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes]
-        offsets = self._assigned(consumer, topics)
+        offsets = self._assigned(consumer, topics, RETRY_S)
         return {place: high for place, (low, high) in offsets.items() if high > low}
 
     def _read(self, consumer: Consumer, behind: dict[tuple[str, int], int]) -> None:

@@ -33,7 +33,7 @@ ROWS = 256
 """Rows of a chunk. Few, because a row may have a megabyte."""
 
 Entry: TypeAlias = "tuple[bytes, bytes]"
-"""A row: its lane, and its entry (`source.pack`)."""
+"""A row: its lane, and its entry, packed as `source` says."""
 
 
 def install() -> None:

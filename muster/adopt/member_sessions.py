@@ -96,7 +96,10 @@ class MemberSessions:
     def joined(
         self, members: Sequence[KafkaMember], snapshot: GroupSnapshot | None, now_ms: int
     ) -> list[Send]:
-        """Take all members of a new rebalance; those in the snapshot keep their incarnations."""
+        """Take all members of a new rebalance; those in the snapshot keep their incarnations.
+
+        `now_ms` is the time on the sessions' clock, which is not the wall clock.
+        """
         present = {member.name: member for member in members}
         sends = self._leave_departed(snapshot, present, now_ms)
         for name in [name for name in self._members if name not in present]:

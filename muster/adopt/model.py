@@ -126,7 +126,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """Where Kafka stored what `Topics.configure` wrote; None = it did not, and `fault` says why."""
+    """Where Kafka stored what `Topics.configure` wrote.
+
+    None = it was not written, and `fault` says why.
+    """
 
     place: Place | None
     fault: str = ""

@@ -164,7 +164,10 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictiona
 
 def _from_file(path: str) -> Iterator[Row]:
     with opened(path) as stream:
-        yield from _items(cast("BufferedReader", stream), path)
+        try:
+            yield from _items(cast("BufferedReader", stream), path)
+        except OSError as error:  # for example a directory as standard input
+            raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _items(stream: BufferedReader, path: str) -> Iterator[Row]:

@@ -114,7 +114,7 @@ def measured(
     commits: Mapping[Place, int] | None = None,
     log_sizes: Mapping[Place, int] | None = None,
 ) -> dict[Place, Load]:
-    """The load of partitions at this time (epoch); those that do not answer are left out.
+    """The load of partitions now (epoch milliseconds); those that do not answer are left out.
 
     `commits` are the group's committed offsets, without which lags are not measured; `log_sizes`
     are the result of `sizes`, without which bytes are not.

@@ -47,7 +47,8 @@ class Heard:
 class CanaryAnswer(NamedTuple):
     """The coordinator's newest answer to its own test event (`streams.canary`).
 
-    `epoch` is that of the coordinator, `next_ms` is when it wants the next event; broker's times.
+    `epoch` is the coordinator's. `event_ms` and `answer_ms` are the broker's times; `next_ms` is
+    when the coordinator wants the next event. All are epoch milliseconds.
     """
 
     epoch: int

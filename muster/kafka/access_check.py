@@ -70,7 +70,9 @@ class NoTopics(MusterError):
 def check(
     clients: ClientSettings, role: Role, prefixes: Iterable[str], timeout_s: float = TIMEOUT_S
 ) -> dict[str, int]:
-    """Log in, and check that the role's topics exist and may be used; return their partitions.
+    """Log in, and check that the role's topics exist and may be used; return their counts.
+
+    A count is the number of a topic's partitions.
 
     Raises:
         Refused: wrong login, certificate, or missing ACLs.

@@ -40,7 +40,10 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 def connection_options(
     bootstrap: str | None, command_config: str | None, prefix: str | None
 ) -> list[str]:
-    """The options that lead another command to the same topics; what was not given is None."""
+    """The options that lead another command to the same topics.
+
+    None = the option was not given; of the prefix, that the command takes none.
+    """
     words = [] if bootstrap is None else ["--bootstrap-server", bootstrap]
     words += [] if command_config is None else ["--command-config", command_config]
     return words if prefix in (None, DEFAULT_PREFIX) else [*words, "--topic-prefix", str(prefix)]

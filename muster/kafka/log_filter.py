@@ -1,6 +1,7 @@
 """Drops repeated log lines of Kafka's client: each line passes once a minute.
 
-librdkafka does so itself, but not while no broker answers: then it logs 20 failures a second.
+librdkafka does so itself, but not while no broker answers: then it starts again with its bootstrap
+servers 20 times a second, and logs a failure for each of them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ def create(
 ) -> list[Outcome]:
     """Create the topics that are missing and check those that exist.
 
-    Topics with a fixed number of partitions keep it. `more` are settings that win over muster's.
+    `partitions` are those of new topics, and what existing ones must have; topics with a fixed
+    number of partitions keep it. `more` are settings that win over muster's.
 
     Raises:
         Refused: the login, or no right to create topics.

@@ -53,7 +53,8 @@ def new_key(
 ) -> Document:
     """The document, which may be empty, with a new random key for these groups and callers.
 
-    It begins to sign at `from_ms`, or now; times are epoch milliseconds.
+    The document is one that `keyring.parsed` accepts. The key begins to sign at `from_ms`, or now;
+    times are epoch milliseconds.
     """
     values = {**DEFAULTS, **document}
     bits = values[KEY_SIZE] or int(values[GENERATION_ALGORITHM].removeprefix("HmacSHA"))
@@ -150,7 +151,10 @@ def released(document: Document, groups: Sequence[str], until_ms: int) -> Docume
 def extract(
     document: Document, groups: Sequence[str] | None, callers: Sequence[str] | None
 ) -> Document:
-    """The keyring for one client: only the keys made for its groups and callers; None = all."""
+    """The keyring for one client: only the keys made for its groups and callers; None = all.
+
+    The document is one that `keyring.parsed` accepts.
+    """
     rows = [
         row
         for row in document[KEYS]

@@ -41,9 +41,11 @@ _JOBS, _LOOKED_AT = "jobs", "looked_at"
 
 
 class Claims(NamedTuple):
-    """Claims of one prefix: the newest one's epoch (-1 = none), and those that were read.
+    """Claims of one prefix.
 
-    They are by epoch, ascending; what cannot be decoded is left out.
+    Attributes:
+        newest: epoch of the newest one; -1 = there is none.
+        read: epoch → claim, ascending; what cannot be decoded is left out.
     """
 
     newest: int

@@ -35,7 +35,10 @@ PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class GroupsCollector(Collector):
-    """Computes the gauges from a `GroupStats` at each scrape; `now_ms` is broker time, epoch."""
+    """Computes the gauges from a `GroupStats` at each scrape.
+
+    `now_ms` gives the estimated broker time, in epoch milliseconds.
+    """
 
     def __init__(self, fold: GroupStats, now_ms: Callable[[], int]) -> None:
         self._fold = fold

@@ -320,7 +320,10 @@ class Observer(Loop):
     def _asked(self) -> tuple[Ends, KafkaException | None]:
         """The end offsets of the partitions that answer, and the failure of one that does not."""
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
-        ends, refusal = answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        try:
+            ends, refusal = answered(self._admin.client, self._places, newest, ASK_TIMEOUT_S)
+        except KafkaException as error:  # a new client may not be made: a certificate is unreadable
+            return {}, error
         if refusal is not None:
             self._admin.replace()  # refused for an old epoch, it would be refused for minutes
         return ends, refusal

@@ -218,6 +218,14 @@ def test_a_saved_record_keeps_its_place_and_time(
     assert {(each["partition"], each["offset"]) for each in shown} == {(2, 7)}
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux has such a file")
+def test_a_file_that_opens_and_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """An error of the disk is one line that names the file."""
+    assert main(["decode", "--file", "/proc/self/mem"]) == 2
+    error = capsys.readouterr().err
+    assert error == "muster decode: /proc/self/mem: cannot be read (Input/output error)\n"
+
+
 def test_a_topic_and_a_file_are_not_read_together(capsys: pytest.CaptureFixture[str]) -> None:
     """The file was ignored."""
     assert main(["decode", "--topic", "muster.groups", "--file", "x"]) == 2

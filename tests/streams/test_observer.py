@@ -12,6 +12,7 @@ from support.kafka.fake_admin import FakeCluster, fake_cluster
 from support.state.snapshots import orders
 from support.streams.consumed import Consumed
 
+from muster.kafka import lasting_admin
 from muster.kafka.client_settings import client_settings
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
@@ -117,6 +118,23 @@ class Stuck:
     def is_well(self) -> bool:
         """Whether the health has not heard that Kafka is silent, a moment ago."""
         return self.health.well(time.monotonic()).fine
+
+
+def test_a_client_that_cannot_be_made_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that cannot be read for a moment counts as Kafka's silence; nothing ends."""
+    job = Stuck(monkeypatch)
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
+
+    job.observer._admin.replace()
+    with monkeypatch.context() as patch:
+        patch.setattr(lasting_admin, "AdminClient", unreadable)
+        job.observer._look()
+    assert job.is_well
+    job.cluster.ends |= {("muster.membership", 1): 23}
+    job.observer._look()
+    assert job.observer.rows_behind == 3
 
 
 def test_a_partition_that_does_not_answer_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
