@@ -53,7 +53,10 @@ CONDITIONS: Mapping[str, _Counts] = {
 
 
 def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
-    """A line for each setting that differs from its default and has no effect."""
+    """A line for each setting that differs from its default and has no effect.
+
+    A plug-in gets no lines, because only it knows what it uses.
+    """
     return _lines(assignor, settings, table, SETTINGS)
 
 

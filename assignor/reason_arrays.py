@@ -68,7 +68,17 @@ class Reasons(Sequence[Reason]):
     def __getitem__(self, index: slice) -> Sequence[Reason]: ...
 
     def __getitem__(self, index: int | slice) -> Reason | Sequence[Reason]:
-        return tuple(self)[index]
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        for batch in self._batches:
+            if 0 <= place < len(batch):
+                move = (int(batch.task[place]), int(batch.source[place]))
+                destination = int(batch.destination[place])
+                text = batch.text(*move, destination)
+                return Reason(move[0], batch.role, move[1], destination, text)
+            place -= len(batch)
+        raise IndexError(index)
 
     def __iter__(self) -> Iterator[Reason]:
         for batch in self._batches:
@@ -79,6 +89,9 @@ class Reasons(Sequence[Reason]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return f"Reasons({list(self)!r})"

@@ -173,7 +173,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """An operator drains a member: it gives its tasks away and gets no new ones; or undoes that."""
+    """An operator drains a member: it gives its tasks away and gets no new ones.
+
+    `on` False undoes the drain.
+    """
 
     group: GroupId
     member: MemberId

@@ -407,7 +407,8 @@ class CoordinatorRole(Enum):
 class CoordinatorSign:
     """A sign of life of a coordinator process (`muster.clock`, about one a second).
 
-    Attributes as in `CoordinatorClaim`, and:
+    A standby process writes signs too. Attributes as in `CoordinatorClaim`, but:
+        job: random id of the process.
         epoch: offset of its claim; -1 = it has not claimed.
         interval_ms: when it writes the next one; 0 = it writes no more.
     """

@@ -4,6 +4,11 @@ A worker that names jobs is a *static worker*, the others are *wildcard workers*
 empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). Names
 that a draining worker declares do not count, so its jobs move before it leaves. A worker may name
 jobs that do not exist yet.
+
+KIP-987's eight steps: tell static from wildcard workers (1) and jobs (2); stop what runs on the
+wrong worker (3 to 5); start static jobs on workers that name them (6); play a cooperative round
+with the wildcard jobs and workers (7 and 8). A static job never waits for a delay. Without a
+wildcard worker, jobs that no worker names are reported as unassigned.
 """
 
 from __future__ import annotations

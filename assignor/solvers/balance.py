@@ -69,7 +69,8 @@ def surplus(
 ) -> IntArray:
     """Tasks that members above their share give up, ascending.
 
-    A member gives up its last tasks; with `begins` (see `settle`), those of its largest units.
+    A member gives up its last tasks; with `begins` (see `settle`), those of the units of which it
+    has most.
     """
     over = count > share
     if not over.any():

@@ -104,7 +104,7 @@ class Planner:
         return pairs.only(fits)
 
     def standbys(self, taken: Pairs | None = None) -> None:
-        """Place the standbys of every placed stateful active, beside copies `taken` otherwise."""
+        """Place the standbys of every placed stateful active; `taken`: see `StandbyRequest`."""
         view, plan = self.view, self.plan
         if view.settings.num_standby_replicas == 0:
             return

@@ -121,7 +121,6 @@ class StandbyRequest:
         if self.tolls_first:
             return tolls
         new = ~contains(self.view.standby, pairs.code)
-        new = ~contains(self.view.standby, pairs.code)
         return tolls + self.leaving * int(np.count_nonzero(new))
 
     def price(self, copies: int, task: IntArray, member: IntArray) -> Longs:

@@ -154,7 +154,7 @@ class SimulatedKafka:
         self.at(wake.at_ms + self._delay(5), ring)
 
     def needless_until_ms(self, wake: WakeUp) -> int:
-        """Until when the group needs no tick; 0 = this clock hears no heartbeats, so it does."""
+        """Until when the group needs no tick; 0 = now, because this clock hears no heartbeats."""
         return 0
 
     def cover(self) -> Cover | None:

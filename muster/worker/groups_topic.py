@@ -42,20 +42,23 @@ again. Names of groups: longest time of reading; the groups read by then are ret
 
 
 def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) -> Dictionaries:
-    """The dictionaries of a group that the topic has, to the partition with the version needed."""
+    """The dictionaries of a group that the topic still has, by version.
+
+    The search ends with the partition that has the `version` needed.
+    """
     own_key = key_of(group, part=DICTIONARY_PART)
     dictionaries: dict[int, tuple[UnitRef, ...]] = {}
-    try:
-        with _reader(config, topic) as (consumer, metadata):
-            count = len(metadata.partitions)
+    with _reader(config) as consumer:
+        try:
+            count = len(_metadata(consumer, topic).partitions)
             own = partition_of(own_key, count)
             for partition in sorted(range(count), key=lambda number: number != own):
                 start = TopicPartition(topic, partition, OFFSET_BEGINNING)
                 dictionaries |= dictionaries_in(until_end(consumer, [start], PATIENCE_S), group)
                 if version in dictionaries:
                     break
-    except KafkaException as error:
-        log.error("the dictionary of %s cannot be read: %s", group, error)
+        except KafkaException as error:
+            log.error("the dictionary of %s cannot be read: %s", group, error)
     return dictionaries
 
 
@@ -70,7 +73,8 @@ def dictionaries_in(rows: Iterable[Row], group: str) -> Dictionaries:
 def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None:
     """Names of the groups that have tasks, ascending; None = Kafka did not answer."""
     try:
-        with _reader(config, topic) as (consumer, metadata):
+        with _reader(config) as consumer:
+            metadata = _metadata(consumer, topic)
             if metadata.error is not None:
                 return None
             partitions = metadata.partitions
@@ -84,12 +88,17 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
 
 
 @contextmanager
-def _reader(config: Mapping[str, Any], topic: str) -> Iterator[tuple[Consumer, TopicMetadata]]:
+def _reader(config: Mapping[str, Any]) -> Iterator[Consumer]:
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
-        yield consumer, consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        yield consumer
     finally:
         consumer.close()
+
+
+def _metadata(consumer: Consumer, topic: str) -> TopicMetadata:
+    metadata: TopicMetadata = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+    return metadata
 
 
 def _in_time(rows: Iterator[Row]) -> Iterator[Row]:
