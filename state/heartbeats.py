@@ -27,7 +27,7 @@ from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
 _BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
-"""Of a number of misses in a row, the bits: they grow at the 2nd, 4th, 8th…"""
+"""Bits of a number of misses in a row; they grow at the 2nd, 4th, 8th."""
 
 
 def absorb_cover(draft: Draft, tick: Tick) -> None:
@@ -101,7 +101,12 @@ def beat(
     digests: NDArray[np.uint64],
     session_ms: Numbers,
 ) -> None:
-    """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each."""
+    """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each.
+
+    A heartbeat *misses* when its digest is not that of what the group granted, or when its member
+    owes a report. At the second miss in a row the member is asked to report and gets its record
+    again, because it may not have read it; then at the fourth, the eighth and so on.
+    """
     sessions = draft.sessions
     flags, misses = sessions.flags, sessions.misses
     muted = (flags[slots] & MUTE) != 0

@@ -17,7 +17,7 @@ from typing import Any
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, claims, deafness, drains, lag, recovery, releases
+from muster.state import causes, deafness, drains, held_tasks, lag, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import DEAF, FENCED, MUTE
@@ -26,8 +26,10 @@ from muster.state.liveness import DEAF, FENCED, MUTE
 def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.roster.by_id.get(event.member)
-    if not claims.has_room(draft, event.holding, slot):
-        draft.fault(event.member, event.incarnation, Fault.INVALID_REQUEST, claims.TOO_MANY_UNKNOWN)
+    if not held_tasks.has_room(draft, event.holding, slot):
+        draft.fault(
+            event.member, event.incarnation, Fault.INVALID_REQUEST, held_tasks.TOO_MANY_UNKNOWN
+        )
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
@@ -135,7 +137,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
     draft.free_gone()
-    claims.claim(draft, slot, event.holding)
+    held_tasks.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.addressed.add(slot)
 

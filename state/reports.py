@@ -6,7 +6,7 @@ A report's revision is that of the newest record its sender acted on:
 - at least that of the record that asked for a release: of the tasks that it asked for, those
   that the report lacks count as released (`releases`);
 - that of the newest record: the report must agree. The record is sent again if granted tasks are
-  missing, and the member is fenced if it has an active that was not granted (`claims`);
+  missing, and the member is fenced if it has an active that was not granted (`held_tasks`);
 - an older one, with an active that was not granted: the group asks for another report.
 """
 
@@ -16,7 +16,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Report
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray
-from muster.state import claims, deafness, fencing, lag, recovery, releases, session_timeouts
+from muster.state import deafness, fencing, held_tasks, lag, recovery, releases, session_timeouts
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import contains, copies_of, slot_of, task_of
@@ -63,7 +63,7 @@ def report(draft: Draft, event: Report) -> None:
     if event.revision >= draft.member(slot).revision:
         draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
         session_timeouts.adopt(draft, slot, has_read_it=not answers_question)
-    claims.mark_ready(draft, slot, event.holding.ready)
+    held_tasks.mark_ready(draft, slot, event.holding.ready)
     if event.lags and member.state is MemberState.UNREVOKED:
         lag.end_given_up(draft, slot, event.lags)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
@@ -77,10 +77,10 @@ def _take_answer(draft: Draft, slot: int, event: Report) -> bool:
         reported = f"epoch {event.epoch}, revision {event.revision}"
         fencing.fence(draft, slot, f"reported {reported}; expected at most {COUNT_MAX}")
         return False
-    if not claims.has_room(draft, event.holding, slot):
-        fencing.fence(draft, slot, claims.TOO_MANY_UNKNOWN)
+    if not held_tasks.has_room(draft, event.holding, slot):
+        fencing.fence(draft, slot, held_tasks.TOO_MANY_UNKNOWN)
         return False
-    claims.adopt(draft, slot, event)
+    held_tasks.adopt(draft, slot, event)
     return True
 
 
@@ -89,7 +89,7 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     member = draft.member(slot)
     is_newest = event.revision >= member.revision
     active, unknown = draft.table.indexes_of(event.holding.active)
-    if not claims.agrees(draft, slot, active, unknown, is_newest=is_newest):
+    if not held_tasks.agrees(draft, slot, active, unknown, is_newest=is_newest):
         return False
     if member.state is MemberState.UNREVOKED and event.revision >= member.revoke_revision:
         releases.release(draft, slot, event.holding, active, unknown)
@@ -100,8 +100,8 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
 
 def _lacks(draft: Draft, slot: int, holding: Holding, active: IntArray) -> bool:
     """Whether the report lacks a task that the member's newest record grants."""
-    held_tasks = draft.tasks_of(slot)
-    if not contains(active, held_tasks[~draft.owned.revoking[held_tasks]]).all():
+    own_tasks = draft.tasks_of(slot)
+    if not contains(active, own_tasks[~draft.owned.revoking[own_tasks]]).all():
         return True
     for role, tasks in copies_of(holding):
         kept = draft.owned.copies[role].kept

@@ -31,7 +31,7 @@ class ChildFailed(Exception):
 
 
 class Child(NamedTuple):
-    """A child process that works on an answer; whoever began it must `end` it."""
+    """A child process that works on an answer; the caller that began it must `end` it."""
 
     process: ForkProcess
     receiver: Connection

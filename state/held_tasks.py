@@ -1,13 +1,13 @@
-"""Claims: the tasks that a member says it runs, also those that nobody gave it.
+"""Tasks that a member says it holds, also those that the group did not give it.
 
-A member claims tasks in three ways:
+A member says so in three ways:
 
 - it joins and holds tasks already (`claim`);
 - it answers a new coordinator, which has lost its checkpoint (`adopt`);
 - it reports, and the group knows what it granted: an active beyond that fences the member, unless
   its report is older than the newest record (`agrees`).
 
-Claimed tasks that the group's table does not have are *orphans*, to be given up.
+Of them, tasks that the group's table does not have are *orphans*, to be given up.
 """
 
 from __future__ import annotations
