@@ -85,10 +85,10 @@ def _same_decisions(published: list[MemberAssignment]) -> None:
 
 
 def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
-    """The coordinator stops with exit code 0; the next start repeats and misses nothing.
+    """The coordinator stops with exit code 0; the next start decides nothing twice, misses nothing.
 
-    W3 joins and W1 is drained while no coordinator runs; older records stay, no revision and no
-    state is published twice, and a replay gives equal records.
+    W3 joins and W1 is drained while no coordinator runs; older records stay, and a replay gives
+    equal records. A batch that the stop cuts off is repeated, and decides the same again.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -112,7 +112,7 @@ def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
             now = topics.read(kind)
             assert [w.value for w in now[: len(then)]] == [w.value for w in then]
             assert {w.record.coordinator_epoch for w in then if w.value} == {0}
-        _nothing_twice(topics)
+        _same_decisions(assignments(topics))
         where = ["--bootstrap-server", topics.address, "--topic-prefix", topics.prefix]
         assert main(["replay", "--group", "g", *where]) == 0
         fleet.check()
@@ -122,14 +122,6 @@ def _joined(topics: Topics, member: str) -> bool:
     rows = read(topics.clients, topics.name(TopicKind.MEMBERSHIP))
     written = [codec.decode(TopicKind.MEMBERSHIP, row.key, row.value, NOWHERE) for row in rows]
     return any(isinstance(event, Join) and event.member == member for event in written)
-
-
-def _nothing_twice(topics: Topics) -> None:
-    """Check that no revision of a member and no state of a group was published twice."""
-    said = [(r.member, r.incarnation, r.revision, r.report) for r in assignments(topics)]
-    assert sorted(set(said)) == sorted(said)
-    states = [r.through for r in topics.records(TopicKind.GROUPS) if isinstance(r, GroupSnapshot)]
-    assert sorted(set(states)) == sorted(states)
 
 
 def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
