@@ -13,7 +13,7 @@ are balanced separately (S2-30). Ready learners take over one by one, or, with
 that are free to move go where these counts allow the least traffic (S4-F01).
 
 When a learner takes over: here `_taking_over` decides; for `high-availability`, the only other
-assignor with learners, `muster.assignor.staging`. `muster.state.lag` says which copies have caught
+assignor with learners, `muster.assignor.learners`. `muster.state.lag` says which copies have caught
 up, and opens the generation.
 """
 
@@ -22,10 +22,10 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.high_availability_assignor import without_overtaken
+from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
-from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.sticky_assignor import Sticky, placement_of, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.rack_prices import AVAILABILITY

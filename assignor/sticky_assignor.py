@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.reason_texts import explained
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.small_exact import least_uneven_shares
-from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.plan_data import Actives, Plan

@@ -6,7 +6,6 @@ and Kafka's name. The command line, the job and docs/settings.md read it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -27,6 +26,7 @@ from muster.protocol.setting_values import (
     tag_keys,
     truth,
 )
+from muster.protocol.unknown_names import instead_of
 
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""
@@ -299,23 +299,6 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_KEY = {s.key: s for s in SETTINGS}
 KEYS = tuple(_BY_KEY)
 
-_BY_WORKER = "nothing here: each worker says it of itself"
-_BY_FILE = "nothing here: keys get to processes as files, not through a topic"
-ELSEWHERE: Mapping[str, str] = {
-    "task.assignor.class": "nothing here: the `assignor` of the group, a name or module:attribute",
-    "upgrade.from": "nothing here: readers take what older and newer versions write",
-    "static.connectors": f"{_BY_WORKER} (`static` of its join)",
-    "static.tasks": f"{_BY_WORKER} (`static` of its join)",
-    "group.instance.id": f"{_BY_WORKER} (`instance_id` of its join)",
-    "client.rack": f"{_BY_WORKER} (`rack` of its join)",
-    "inter.worker.key.generation.algorithm": _BY_FILE,
-    "inter.worker.key.size": _BY_FILE,
-    "inter.worker.key.ttl.ms": _BY_FILE,
-    "inter.worker.signature.algorithm": _BY_FILE,
-    "inter.worker.verification.algorithms": _BY_FILE,
-}
-"""Kafka's keys that are not settings of a group in muster, and what replaces them."""
-
 DEFAULT_ASSIGNOR = "high-availability"
 """The assignor of a group whose config names none."""
 
@@ -332,7 +315,7 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
-            raise ConfigError(key, value, instead_of(key))
+            raise ConfigError(key, value, instead_of(key, KEYS))
         try:
             by_field[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
@@ -352,16 +335,6 @@ def defaults_of(assignor: str) -> Settings:
     """The settings of a group with this assignor that sets none."""
     values: dict[str, Any] = {s.field: s.default_for(assignor) for s in SETTINGS}
     return Settings(**values)
-
-
-def instead_of(key: str) -> str:
-    """What to use instead of an unknown key, for example a broker's key, which has a prefix."""
-    bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
-    if bare is not None:
-        return f"the key {bare}, without what is before it"
-    near = difflib.get_close_matches(key, KEYS, n=1)
-    known = f"one of {', '.join(KEYS)}"
-    return ELSEWHERE.get(key, f"{near[0]}, or another {known}" if near else known)
 
 
 assert {s.field for s in SETTINGS} == {f.name for f in fields(Settings)}  # a row for each field

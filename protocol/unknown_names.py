@@ -1,12 +1,29 @@
-"""Messages about unknown names: they list the known names, similar ones first."""
+"""Messages about unknown names: similar known names, or what replaces a key of Kafka's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
 NAMED = 5
 """At most this many names are listed, then the number of the others."""
+
+_BY_WORKER = "nothing here: each worker says it of itself"
+_BY_FILE = "nothing here: keys get to processes as files, not through a topic"
+ELSEWHERE: Mapping[str, str] = {
+    "task.assignor.class": "nothing here: the `assignor` of the group, a name or module:attribute",
+    "upgrade.from": "nothing here: readers take what older and newer versions write",
+    "static.connectors": f"{_BY_WORKER} (`static` of its join)",
+    "static.tasks": f"{_BY_WORKER} (`static` of its join)",
+    "group.instance.id": f"{_BY_WORKER} (`instance_id` of its join)",
+    "client.rack": f"{_BY_WORKER} (`rack` of its join)",
+    "inter.worker.key.generation.algorithm": _BY_FILE,
+    "inter.worker.key.size": _BY_FILE,
+    "inter.worker.key.ttl.ms": _BY_FILE,
+    "inter.worker.signature.algorithm": _BY_FILE,
+    "inter.worker.verification.algorithms": _BY_FILE,
+}
+"""Kafka's keys that are not settings of a group in muster, and what replaces them."""
 
 
 def there_are(name: str, known: Iterable[str]) -> str:
@@ -24,3 +41,13 @@ def no_tasks_beside(group: str, configured: Iterable[str]) -> str:
         f"group {group!r} has no tasks; configured groups: {there_are(group, configured)}; "
         f"muster config set --group {group} --tasks FILE gives it some"
     )
+
+
+def instead_of(key: str, keys: Collection[str]) -> str:
+    """What to use instead of an unknown setting, for example a broker's key, which has a prefix."""
+    bare = next((known for known in keys if key.endswith(f".{known}")), None)
+    if bare is not None:
+        return f"the key {bare}, without what is before it"
+    near = get_close_matches(key, keys, n=1)
+    known = f"one of {', '.join(keys)}"
+    return ELSEWHERE.get(key, f"{near[0]}, or another {known}" if near else known)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import NO_MEMBER
-from muster.assignor.solvers.balance import by_turns, dealt
+from muster.assignor.solvers.fewest_moves import by_turns, dealt
 from muster.assignor.solvers.flow import Longs, Network
 from muster.assignor.solvers.shares import Counts, Together
 from muster.assignor.solvers.spread import Window

@@ -6,7 +6,7 @@ first: a running learner is kept, a standby takes over before an empty member re
 stateless task moves before a stateful one.
 
 Ties: `muster.assignor.solvers.shares` (which members get one task more),
-`muster.assignor.solvers.balance` (which of a member's tasks move).
+`muster.assignor.solvers.fewest_moves` (which of a member's tasks move).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
-from muster.assignor.solvers.balance import held, settle
+from muster.assignor.solvers.fewest_moves import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import DUE_NOTHING_MORE, Counts, fair_sum, left_to_others, slack
 from muster.assignor.solvers.spread import Window
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place

@@ -1,6 +1,6 @@
 """Placing very many copies, where a flow with an arc per (task, member) would be too large.
 
-Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike_tasks`) says which
+Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike_copies`) says which
 existing copies to use and how many new ones each member takes; these are dealt round robin. With
 racks, there is one flow over classes of tasks. Both flows may put two copies of a task on one
 member, so their costs are lower bounds; such copies are then exchanged with neighbours, which cost
@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
-from muster.assignor.solvers.balance import dealt
+from muster.assignor.solvers.fewest_moves import dealt
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
-from muster.assignor.targets.alike_tasks import used
+from muster.assignor.targets.alike_copies import used
 from muster.assignor.targets.standby_request import (
     ExistingCopies,
     PlacedStandbys,
@@ -35,7 +35,7 @@ def dealt_out(
 ) -> tuple[Pairs, int]:
     """Use existing copies where they are worth most, and deal the rest round robin, without tolls.
 
-    The arguments are those of `alike_tasks.used`.
+    The arguments are those of `alike_copies.used`.
 
     Returns:
         The pairs, and how many copies could not be placed.

@@ -1,6 +1,6 @@
 """The plan of a group: owners of actives, standbys, their cost, and warnings.
 
-A plan is a target; `muster.assignor.staging` decides how to reach it. Each step is optimal within
+A plan is a target; `muster.assignor.learners` decides how to reach it. Each step is optimal within
 the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
 `muster.assignor.targets.strategies` chooses once how each step is made.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, Pairs
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares
 from muster.assignor.targets.plan_data import Actives, Plan, Settled, inputs_of, standby_request
 from muster.assignor.targets.rack_prices import Prices

@@ -20,8 +20,8 @@ import numpy as np
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.reason_arrays import Moves, Reasons, changed, stopped
 from muster.assignor.reason_texts import gained
-from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.targets.least_cost import settled_by_cost
 from muster.assignor.targets.plan_data import Actives, changelog_toll
 from muster.assignor.targets.rack_prices import (

@@ -3,7 +3,7 @@
 Members with the same topics and capacity form a *class*; units that the same members may take form
 a *group*. A small flow decides how many tasks of each group go to each class: the n-th task of a
 member costs more than the one before, so the load is as even as the restrictions allow; then most
-tasks stay in their class. Within a class `muster.assignor.solvers.balance` places them. Up to
+tasks stay in their class. Within a class `muster.assignor.solvers.fewest_moves` places them. Up to
 `MAX_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between classes.
 """
 
@@ -15,8 +15,8 @@ from math import lcm
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.solvers.balance import MAX_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.cheapest_in_box import Box, Table, placed
+from muster.assignor.solvers.fewest_moves import MAX_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
 from muster.assignor.solvers.small_exact import small

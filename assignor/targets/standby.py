@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from muster.assignor.model import BoolArray, Pairs, no_pairs
-from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.flow import CostsTooLarge
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
 from muster.assignor.targets.many_copies import by_classes, dealt_out

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, no_pairs
-from muster.assignor.solvers.balance import held, settle
+from muster.assignor.solvers.fewest_moves import held, settle
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.restricted import Takers, counts
 from muster.assignor.targets.standby import placed

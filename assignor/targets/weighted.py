@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.least_cost import ByCost
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled

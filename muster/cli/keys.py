@@ -21,9 +21,9 @@ from pathlib import Path
 from muster.cli.options import add_action, add_format
 from muster.errors import BadInput
 from muster.output import json_line, table, utc, wall_ms
-from muster.protocol.signing import Caller, Keyring, SigningKey
-from muster.signing import keyring, rotation
-from muster.signing.keyring import Document
+from muster.protocol.keyring import Caller, Keyring, SigningKey
+from muster.signing import keyring_file, rotation
+from muster.signing.keyring_file import Document
 
 _ACTIONS_OF = {
     "group": ("create", "require", "export"),
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-due",
         action="store_true",
-        help=f"rotate: leave keys younger than {keyring.KEY_TTL_MS} alone",
+        help=f"rotate: leave keys younger than {keyring_file.KEY_TTL_MS} alone",
     )
     parser.add_argument(
         "--compromised",
@@ -86,18 +86,18 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "export":
             if args.to is None:
                 raise BadInput("export: give --to FILE, the file to write")
-            if not after[keyring.KEYS]:
+            if not after[keyring_file.KEYS]:
                 wanted = f"{args.file}{_words('group', args.group)}{_words('caller', args.caller)}"
                 raise BadInput(
                     f"{args.file}: no key is only for these; make one: muster keys create {wanted}"
                 )
             path = args.to
-        keyring.parsed(after, path)
+        keyring_file.parsed(after, path)
         try:
             rotation.write(path, after)
         except OSError as error:
             raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
-    ring = keyring.read(path)
+    ring = keyring_file.read(path)
     print(_as_json(ring, now_ms) if args.format == "json" else _as_text(ring, now_ms))
     return 0
 
@@ -133,8 +133,8 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
     )
     if args.action == "create" and not Path(args.file).exists():
         return new_key({})
-    document = keyring.document(args.file)
-    keyring.parsed(document, args.file)
+    document = keyring_file.document(args.file)
+    keyring_file.parsed(document, args.file)
     match args.action:
         case "create":
             return new_key(document, from_ms=later_ms)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from muster.errors import BadInput
 from muster.output import shown, table
 from muster.protocol.setting_values import LONG_MAX, Value
-from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS, Setting, instead_of
+from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, Setting
+from muster.protocol.unknown_names import instead_of
 from muster.streams import job_settings as job
 
 GROUP, JOB = "group", "job"
@@ -61,7 +62,7 @@ def one(key: str) -> Described:
     settings = {each.setting: each for each in described()}
     if key not in settings:
         near = difflib.get_close_matches(key, settings, n=1)
-        hint = f"did you mean {near[0]}?" if near else instead_of(key)
+        hint = f"did you mean {near[0]}?" if near else instead_of(key, KEYS)
         raise BadInput(f"no setting {shown(key)}: {hint}")
     return settings[key]
 

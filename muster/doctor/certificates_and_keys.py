@@ -11,8 +11,8 @@ from muster.kafka.certificates import Certificate
 from muster.kafka.client_settings import ClientSettings
 from muster.output import utc
 from muster.protocol.errors import ConfigError
-from muster.protocol.signing import SigningKey
-from muster.signing import keyring
+from muster.protocol.keyring import SigningKey
+from muster.signing import keyring_file
 
 SOON = timedelta(days=21)
 """A certificate that ends within this time gives a warning."""
@@ -51,12 +51,14 @@ def of_certificates(certs: Iterable[Certificate], now: datetime) -> Iterator[Fin
 def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
     """One finding per pair of groups and callers: which key signs since when, or that none does."""
     try:
-        content = keyring.document(path)
-        ring = keyring.parsed(content, path)
+        content = keyring_file.document(path)
+        ring = keyring_file.parsed(content, path)
     except ConfigError as error:
         yield Finding("keys", path, Level.FAIL, str(error), SYNC)
         return
-    ttl_ms = int(content.get(keyring.KEY_TTL_MS, keyring.DEFAULTS[keyring.KEY_TTL_MS]))
+    ttl_ms = int(
+        content.get(keyring_file.KEY_TTL_MS, keyring_file.DEFAULTS[keyring_file.KEY_TTL_MS])
+    )
     for groups, callers in sorted({_scope(key) for key in ring.keys}):
         keys = [key for key in ring.keys if _scope(key) == (groups, callers)]
         subject = f"{','.join(callers)} of {','.join(groups)}"
@@ -82,6 +84,6 @@ def _of_key(key: SigningKey, subject: str, path: str, ttl_ms: int, now_ms: int) 
     if ttl_ms and age_ms > LATE * ttl_ms:
         action = f"rotate, best by a timer: muster keys rotate {path} --if-due; then {SYNC}"
         return Finding(
-            "keys", subject, Level.WARN, f"{what}; {keyring.KEY_TTL_MS}={ttl_ms}", action
+            "keys", subject, Level.WARN, f"{what}; {keyring_file.KEY_TTL_MS}={ttl_ms}", action
         )
     return Finding("keys", subject, Level.OK, what)

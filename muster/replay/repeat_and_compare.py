@@ -27,6 +27,7 @@ from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, GroupDeleted, Origin, Taken, Tick
 from muster.protocol.ids import GroupId
+from muster.protocol.keyring import Keyring, caller_of
 from muster.protocol.keys import key_of, parse_key, whole_key
 from muster.protocol.records import (
     Dictionary,
@@ -36,13 +37,7 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
-from muster.protocol.signing import (
-    Keyring,
-    Verifier,
-    caller_of,
-    refusal,
-    refused_heartbeats,
-)
+from muster.protocol.signing import Verifier, refusal, refused_heartbeats
 from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.assignor_outcome import Aside, Outcome, Question

@@ -5,7 +5,7 @@ The job, the clock, workers and commands take the file from ``--signing-keys FIL
 
 A file that changes is read again within `LOOK_EVERY_S`. If it is missing or cannot be read, the
 keys read before stay in force, and it is tried again every `LOOK_EVERY_S`; each fault is logged
-once. `keyring` describes what is in it, `muster.protocol.signing` what a signature is.
+once. `keyring_file` describes what is in it, `muster.protocol.signing` what a signature is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import time
 from muster.protocol.codec import Encoded
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event
+from muster.protocol.keyring import Keyring, caller_of
 from muster.protocol.keys import whole_key
-from muster.protocol.signing import HEADER, Keyring, Subject, caller_of, sign
-from muster.signing.keyring import read
+from muster.protocol.signing import HEADER, Subject, sign
+from muster.signing.keyring_file import read
 
 log = logging.getLogger("muster.keyring")
 

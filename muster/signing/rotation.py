@@ -6,7 +6,7 @@ soon as a reader has the new file, and signs from `spread_ms` later. The key it 
 already has. A change never concerns records written before it: a micro-batch that is repeated with
 the newer file accepts and refuses the same records. Requirements to sign change in the same way.
 
-Secrets are made here and never printed. `muster.signing.keyring` describes the file's format.
+Secrets are made here and never printed. `muster.signing.keyring_file` describes the file's format.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from muster.protocol.errors import ConfigError
-from muster.protocol.signing import Caller
-from muster.signing.keyring import (
+from muster.protocol.keyring import Caller
+from muster.signing.keyring_file import (
     DEFAULTS,
     GENERATION_ALGORITHM,
     KEY_SIZE,
@@ -53,8 +53,8 @@ def new_key(
 ) -> Document:
     """The document, which may be empty, with a new random key for these groups and callers.
 
-    The document is one that `keyring.parsed` accepts. The key begins to sign at `from_ms`, or now;
-    times are epoch milliseconds.
+    The document is one that `keyring_file.parsed` accepts. The key begins to sign at `from_ms`, or
+    now; times are epoch milliseconds.
     """
     values = {**DEFAULTS, **document}
     bits = values[KEY_SIZE] or int(values[GENERATION_ALGORITHM].removeprefix("HmacSHA"))
@@ -85,7 +85,7 @@ def rotated(
     """The document with a new key for each that signs. Keys that ended `KEPT_MS` ago are dropped.
 
     Args:
-        document: a keyring that `keyring.parsed` accepts.
+        document: a keyring that `keyring_file.parsed` accepts.
         now_ms: wall clock, epoch milliseconds.
         spread_ms: see `SPREAD_MS`.
         overlap_ms: how long old keys verify after the new ones have begun to sign; None = their
@@ -153,7 +153,7 @@ def extract(
 ) -> Document:
     """The keyring for one client: only the keys made for its groups and callers; None = all.
 
-    The document is one that `keyring.parsed` accepts.
+    The document is one that `keyring_file.parsed` accepts.
     """
     rows = [
         row

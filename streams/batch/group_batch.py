@@ -31,9 +31,9 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Refused, Taken, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
+from muster.protocol.keyring import Keyring
 from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, WakeUp
-from muster.protocol.signing import Keyring
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import deletion, invariants

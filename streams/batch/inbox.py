@@ -27,9 +27,10 @@ from muster.protocol.events import (
 from muster.protocol.framing import KNOWN, PREFIX, Schemas
 from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import Keyring
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
-from muster.protocol.signing import Keyring, Verdict
+from muster.protocol.signing import Verdict
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard

@@ -20,10 +20,10 @@ from muster.assignor import (
     reason_texts,
     sticky_assignor,
 )
+from muster.assignor.learners import Staged, Target
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
 from muster.assignor.reason_texts import explained
-from muster.assignor.staging import Staged, Target
 from muster.protocol.ids import Role
 from muster.protocol.tasks import Subtopology
 

@@ -21,6 +21,7 @@ from muster.plugins import ALLOWED_VARIABLE
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
 from muster.protocol.ids import GroupId
+from muster.protocol.keyring import Keyring, Requirement, SigningKey, caller_of
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -29,15 +30,7 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
-from muster.protocol.signing import (
-    Keyring,
-    Requirement,
-    SigningKey,
-    Subject,
-    caller_of,
-    refusal,
-    sign,
-)
+from muster.protocol.signing import Subject, refusal, sign
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording

@@ -9,7 +9,8 @@ from support.repository.pages import made, markdown
 
 from muster.cli import settings as words
 from muster.cli.main import main
-from muster.protocol.settings import ELSEWHERE, KEYS
+from muster.protocol.settings import KEYS
+from muster.protocol.unknown_names import ELSEWHERE
 from muster.streams.job_settings import SETTINGS as OF_THE_JOB
 
 Output = pytest.CaptureFixture[str]

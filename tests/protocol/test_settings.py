@@ -6,7 +6,8 @@ import pytest
 
 from muster.protocol.errors import ConfigError
 from muster.protocol.setting_values import LONG_MAX
-from muster.protocol.settings import ELSEWHERE, KEYS, SETTINGS, Settings, parse_settings
+from muster.protocol.settings import KEYS, SETTINGS, Settings, parse_settings
+from muster.protocol.unknown_names import ELSEWHERE
 
 
 def test_defaults() -> None:

@@ -22,20 +22,17 @@ from muster.protocol.events import (
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.settings import Settings
-from muster.protocol.signing import (
+from muster.protocol.keyring import (
     ALGORITHMS,
-    SIGNATURE_BYTES_MAX,
     WINDOW_MS,
     Caller,
     Keyring,
     Requirement,
     SigningKey,
-    Subject,
-    Verifier,
     caller_of,
-    sign,
 )
+from muster.protocol.settings import Settings
+from muster.protocol.signing import SIGNATURE_BYTES_MAX, Subject, Verifier, sign
 
 NOW_MS = 1_795_240_800_000
 GROUP, TOPIC = "orders", "muster.membership"

@@ -17,15 +17,9 @@ from muster.protocol.codec import encode
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.signing import (
-    HEADER,
-    WINDOW_MS,
-    Caller,
-    Requirement,
-    SigningKey,
-    Verifier,
-)
-from muster.signing import key_file, keyring, rotation
+from muster.protocol.keyring import WINDOW_MS, Caller, Requirement, SigningKey
+from muster.protocol.signing import HEADER, Verifier
+from muster.signing import key_file, keyring_file, rotation
 from muster.signing.key_file import KeyFile, key_file_of, signed
 
 SECRET = base64.b64encode(b"sixteen bytes ok").decode()
@@ -43,7 +37,7 @@ def written(path: Path, content: object) -> str:
 
 def test_a_key_needs_only_id_and_secret(tmp_path: Path) -> None:
     """The shortest keyring has one key with id and secret, and defaults for all else."""
-    ring = keyring.read(written(tmp_path / "k", {"keys": [ROW]}))
+    ring = keyring_file.read(written(tmp_path / "k", {"keys": [ROW]}))
     assert ring.keys == (SigningKey(id="k", secret=b"sixteen bytes ok"),)
     assert ring.required == ()
     key = ring.keys[0]
@@ -63,9 +57,9 @@ def test_the_names_of_kip_507_are_understood(tmp_path: Path) -> None:
         "signature.required": [{"groups": ["a", "b*"], "from_ms": 5, "until_ms": 9}],
         "keys": [ROW],
     }
-    ring = keyring.read(written(tmp_path / "k", content))
+    ring = keyring_file.read(written(tmp_path / "k", content))
     assert ring.required == (Requirement(("a", "b*"), 5, 9),)
-    after = keyring.parsed(rotation.rotated({**content, "keys": [ROW]}, T), "k")
+    after = keyring_file.parsed(rotation.rotated({**content, "keys": [ROW]}, T), "k")
     new = after.keys[0]
     assert (new.algorithm, new.window_ms, len(new.secret)) == ("HmacSHA384", 1234, 32)
 
@@ -98,7 +92,7 @@ FAULTS: list[tuple[object, str]] = [
 def test_a_fault_is_named_and_no_secret_is(tmp_path: Path, content: object, said: str) -> None:
     """The error names the place of the fault and never a secret."""
     with pytest.raises(ConfigError, match=said) as error:
-        keyring.read(written(tmp_path / "k", content))
+        keyring_file.read(written(tmp_path / "k", content))
     assert SECRET not in str(error.value)
 
 
@@ -108,7 +102,7 @@ RUBBISH: list[object] = [None, 1, -1, 0.5, True, "", "x", [], {}, [[]], [{}], {"
 def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
     """With any field replaced by any JSON value the result is a keyring or a ConfigError."""
     required = {"groups": ["*"], "from_ms": 5, "until_ms": 9}
-    whole = {**keyring.DEFAULTS, "signature.required": [required], "keys": [ROW]}
+    whole = {**keyring_file.DEFAULTS, "signature.required": [required], "keys": [ROW]}
     key = {**ROW, "algorithm": "HmacSHA256", "from_ms": 1, "until_ms": None, "window_ms": 1}
     key |= {"groups": ["*"], "callers": ["member"]}
     messages: list[str] = []
@@ -120,7 +114,7 @@ def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
         ]
         for content in contents:
             try:
-                keyring.parsed(content, tmp_path)
+                keyring_file.parsed(content, tmp_path)
             except ConfigError as error:
                 messages.append(str(error))
     assert len(messages) > len(RUBBISH)
@@ -250,7 +244,7 @@ def test_all_who_sign_use_a_key_that_all_who_verify_have() -> None:
         files.append((at_ms, rotation.rotated(files[-1][1], T + at_ms)))
 
     def file(at_ms: int) -> Any:
-        return keyring.parsed([f for since, f in files if since <= max(at_ms, 0)][-1], "k")
+        return keyring_file.parsed([f for since, f in files if since <= max(at_ms, 0)][-1], "k")
 
     for now_ms in range(0, 2_400_000, 10_000):
         newest, older = file(now_ms), file(now_ms - spread_ms)

@@ -27,8 +27,8 @@ from muster.kafka.writer import append
 from muster.protocol.codec import decode_record
 from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import GroupId, MemberId, parse_task
+from muster.protocol.keyring import Caller
 from muster.protocol.records import Rejected
-from muster.protocol.signing import Caller
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
 from muster.signing.key_file import key_file_of
 

@@ -17,7 +17,7 @@ from support.repository.pages import made, markdown
 from muster.cli.main import COMMANDS
 from muster.kafka.acls import ROLES, Acl, Pattern, Resource, acls_of
 from muster.kafka.client_settings import ClientSettings, read_properties
-from muster.signing import keyring
+from muster.signing import keyring_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -87,6 +87,6 @@ def test_every_key_of_a_keyring_is_explained() -> None:
     rows = {name: default.strip("`") for name, default in rows.items()}
     expected = {
         name: str(value).replace("'", '"').replace("None", "null")
-        for name, value in keyring.DEFAULTS.items()
+        for name, value in keyring_file.DEFAULTS.items()
     }
     assert rows == expected

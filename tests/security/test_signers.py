@@ -13,7 +13,8 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.signing import HEADER, Caller, Verifier
+from muster.protocol.keyring import Caller
+from muster.protocol.signing import HEADER, Verifier
 from muster.signing import key_file, rotation
 from muster.signing.key_file import KeyFile
 from muster.streams.clock import Clock

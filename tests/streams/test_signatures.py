@@ -24,17 +24,10 @@ from muster.protocol.events import (
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import WINDOW_MS, Keyring, Requirement, SigningKey, caller_of
 from muster.protocol.records import Rejected
 from muster.protocol.settings import Settings
-from muster.protocol.signing import (
-    WINDOW_MS,
-    Keyring,
-    Requirement,
-    SigningKey,
-    Subject,
-    caller_of,
-    sign,
-)
+from muster.protocol.signing import Subject, sign
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS as ALL_TOPICS
 from muster.state.group import Group

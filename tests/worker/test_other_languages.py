@@ -21,13 +21,14 @@ from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.keyring import Caller
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.records import Dictionary, Fault
-from muster.protocol.signing import Caller, Verifier
+from muster.protocol.signing import Verifier
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import TopicKind
-from muster.signing import keyring
+from muster.signing import keyring_file
 from muster.signing.key_file import VARIABLE
 
 pytestmark = pytest.mark.broker
@@ -275,7 +276,7 @@ def test_signs_events(language: Language, kafka: Topics, tmp_path: Path) -> None
         assert worker.process.wait(20) == 0
         coordinator.wait_for(Leave)
     topic, key = kafka.name(TopicKind.MEMBERSHIP), coordinator.group.encode()
-    verifier = Verifier(keyring.read(ring.file), coordinator.group, topic, key)
+    verifier = Verifier(keyring_file.read(ring.file), coordinator.group, topic, key)
     for event, (value, signature) in zip(coordinator.events, coordinator.signed, strict=True):
         assert signature
         assert verifier.verdict(Caller.MEMBER, value, signature, event.origin.at_ms) is None

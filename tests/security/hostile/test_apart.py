@@ -25,8 +25,9 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Heartbeat, Join, Mark, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import Caller, Keyring, Requirement, SigningKey
 from muster.protocol.records import MemberAssignment, Rejected
-from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
+from muster.protocol.signing import Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import fencing
 from muster.state.draft import TURNED_AWAY_MAX

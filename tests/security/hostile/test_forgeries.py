@@ -41,8 +41,9 @@ from muster.protocol.events import (
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import Caller, Keyring, Requirement, SigningKey
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
-from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Subject, sign
+from muster.protocol.signing import Subject, sign
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import topic_name
 from muster.state import invariants

@@ -14,13 +14,14 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave
 from muster.protocol.framing import write
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import Caller, Keyring, SigningKey, caller_of
 from muster.protocol.keys import key_of, murmur2, part_key, partition_of
 from muster.protocol.records import Dictionary, Fault, MemberAssignment
-from muster.protocol.signing import Caller, Keyring, SigningKey, Subject, caller_of, sign
+from muster.protocol.signing import Subject, sign
 from muster.protocol.split_records import parts
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import UnitRef, encode_set, units_of, units_of_table
-from muster.signing.keyring import parsed
+from muster.signing.keyring_file import parsed
 
 
 def held(holding: Holding) -> list[tuple[str, int, int]]:

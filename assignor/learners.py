@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.targets.standby_request import joined
 from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from muster.protocol.errors import ConfigError
-from muster.protocol.signing import (
+from muster.protocol.keyring import (
     ALGORITHMS,
     DEFAULT_ALGORITHM,
     WINDOW_MS,
