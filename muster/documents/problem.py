@@ -28,7 +28,7 @@ from muster.protocol.tasks import IntArray, TaskTable
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
 ANSWER_KEYS = (
     *("members", "unassigned", "followup_ms", "delay_ms", "moves", "score"),
-    *("elapsed_us", "warnings"),
+    *("elapsed_us", "left_out", "warnings"),
 )
 ROLES = ("active", "standby", "learner", "revoked")
 _LATEST_MS = 2**62 - 1
