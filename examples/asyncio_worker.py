@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import signal
-import sys
 
 from muster import Assignment, Task, Worker
 
@@ -46,4 +46,8 @@ async def main(group: str, servers: str) -> None:
         )
 
 
-asyncio.run(main(*sys.argv[1:3]))
+parser = argparse.ArgumentParser(description="A worker with a coroutine per task.")
+parser.add_argument("group", metavar="GROUP", help="the group that the worker joins")
+parser.add_argument("servers", metavar="HOST:PORT", help="Kafka")
+args = parser.parse_args()
+asyncio.run(main(args.group, args.servers))

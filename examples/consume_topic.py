@@ -6,6 +6,7 @@ thread and a consumer; offsets are committed to Kafka under the group's name.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
@@ -95,7 +96,13 @@ def lost(tasks: tuple[Task, ...], assignment: Assignment) -> None:
     stop(tasks, assignment)
 
 
-group, servers = sys.argv[1:3]
+parser = argparse.ArgumentParser(
+    description="A worker that consumes a topic together with the others of its group."
+)
+parser.add_argument("group", metavar="GROUP", help="the group that the worker joins")
+parser.add_argument("servers", metavar="HOST:PORT", help="Kafka")
+args = parser.parse_args()
+group, servers = args.group, args.servers
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leaves the group on its way out
 worker = Worker(
     group=group, bootstrap_servers=servers, on_assigned=start, on_revoked=stop, on_lost=lost

@@ -1,13 +1,16 @@
 """The smallest worker: prints its tasks. ``python hello_worker.py GROUP HOST:PORT``."""
 
-import sys
+import argparse
 
 from muster import Worker
 
-group, servers = sys.argv[1:3]
+parser = argparse.ArgumentParser(description="The smallest worker: prints its tasks.")
+parser.add_argument("group", metavar="GROUP", help="the group that the worker joins")
+parser.add_argument("servers", metavar="HOST:PORT", help="Kafka")
+args = parser.parse_args()
 with Worker(
-    group=group,
-    bootstrap_servers=servers,
+    group=args.group,
+    bootstrap_servers=args.servers,
     on_assigned=lambda tasks, assignment: print("start", *tasks, "token", assignment.token),
     on_revoked=lambda tasks, assignment: print("stop", *tasks),
 ) as worker:

@@ -8,7 +8,7 @@ move the task, so no active task starts without its state. (A lag of at most
 
 from __future__ import annotations
 
-import sys
+import argparse
 import threading
 from pathlib import Path
 
@@ -18,7 +18,14 @@ CHANGELOG = 1_000_000
 """How much there is to restore; in a real program, the end offset of a changelog topic."""
 STEP = 100_000
 
-group, servers, folder = sys.argv[1:4]
+parser = argparse.ArgumentParser(
+    description="A worker whose tasks have state, which copies restore before they take over."
+)
+parser.add_argument("group", metavar="GROUP", help="the group that the worker joins")
+parser.add_argument("servers", metavar="HOST:PORT", help="Kafka")
+parser.add_argument("folder", metavar="FOLDER", help="where the state is kept")
+args = parser.parse_args()
+group, servers, folder = args.group, args.servers, args.folder
 stops: dict[Task, threading.Event] = {}
 
 

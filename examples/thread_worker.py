@@ -7,6 +7,7 @@ write to an outside system.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
@@ -44,8 +45,11 @@ def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
         thread.join()
 
 
-group, servers = sys.argv[1:3]
+parser = argparse.ArgumentParser(description="A worker with a thread per task.")
+parser.add_argument("group", metavar="GROUP", help="the group that the worker joins")
+parser.add_argument("servers", metavar="HOST:PORT", help="Kafka")
+args = parser.parse_args()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leaves the group on its way out
-worker = Worker(group=group, bootstrap_servers=servers, on_assigned=start, on_revoked=end)
+worker = Worker(group=args.group, bootstrap_servers=args.servers, on_assigned=start, on_revoked=end)
 with worker:
     worker.wait()

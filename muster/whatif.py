@@ -6,7 +6,7 @@ a group's newest record, applies the change to it as the coordinator would, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ def planned(
     trusts_assignor: bool = False,
 ) -> dict[str, Any]:
     """The output of `muster assign` for a live group after a change.
+
+    Members that placements leave out are not among its ``members`` but in ``left_out``, with why.
 
     Args:
         snapshot: the group's newest record.
@@ -83,9 +85,7 @@ def planned(
     ]
     after = preview(snapshot, [*leaves, group, *joins, *drains])
     view = after.view
-    for join in joins:
-        if join.member not in view.members or join.member in there - set(remove or []):
-            raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
+    _refuse_others(joins, {*view.members, *after.left_out} - (there - set(remove or [])))
     placer = _placer(group.assignor, is_own=trusts_assignor and assignor is not None)
     placement = placer.assign(view)
     valid(view, placement)
@@ -96,8 +96,16 @@ def planned(
         *ignored_pins(group.assignor, view),
         *placement.warnings,
     ]
-    warned = {"warnings": warnings} if warnings else {}
-    return answer(problem, view, placement) | {"moves": moves} | warned
+    more = {"left_out": dict(sorted(after.left_out.items())), "warnings": warnings}
+    told = {"moves": moves} | {key: value for key, value in more.items() if value}
+    return answer(problem, view, placement) | told
+
+
+def _refuse_others(joins: Iterable[Join], joined: Set[str]) -> None:
+    """Refuse joins of members that are not among those that joined."""
+    for join in joins:
+        if join.member not in joined:
+            raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
 
 
 def _placer(name: str, *, is_own: bool) -> Assignor:

@@ -272,6 +272,9 @@ class GroupSnapshot:
         memory: what the assignor remembers (JSON text), opaque here.
         recovering: slots of members whose report is awaited after a lost checkpoint.
         apart: slots of members that heartbeat apart.
+        fenced: slots of members that are fenced or deaf; placements leave them out.
+        drained: slots of members drained for `scale.down.timeout.ms`; placements leave them out
+            unless no other member is there. Records of older versions lack both.
         floor: an earlier coordinator may have used generations up to this one in fencing tokens,
             as far as the events up to `through` show; 0 = up to `generation`.
         drains: kept drains, by member id: of members that are gone or were expelled. All other
@@ -315,6 +318,8 @@ class GroupSnapshot:
     memory: str = ""
     recovering: tuple[int, ...] = ()
     apart: tuple[int, ...] = ()
+    fenced: tuple[int, ...] = ()
+    drained: tuple[int, ...] = ()
     floor: int = 0
     drains: tuple[KeptDrain, ...] = ()
     quarantine: Quarantine | None = None

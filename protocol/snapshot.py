@@ -67,8 +67,8 @@ _STANDBY_READY = "standby_ready"
 """Extra: ready pairs that are not learners, with base `standby`; older versions have none."""
 _DRAINS = "drains"
 """Extra: drains that outlive their member, as JSON."""
-_APART = "apart"
-"""Extra: a flag for each member, in their order: whether it heartbeats apart."""
+_FLAGS = ("apart", "fenced", "drained")
+"""Extras: a flag for each member, in their order: whether it heartbeats apart, is fenced, …"""
 _FLOOR = "floor"
 """Extra: a generation that an earlier coordinator may have used, one u64."""
 _QUARANTINE = "quarantine"
@@ -102,7 +102,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         _ready_row(snapshot, count),
         {"extras": _rare_extras(snapshot)},
         source_rows.group_found_row(snapshot.sources, snapshot.found),
-        _apart_row(snapshot),
+        _flags_row(snapshot),
     )
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
@@ -131,7 +131,9 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         moves=tuple(_move_from(move) for move in row["moves"]),
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
-        apart=_apart_from(row["extras"], members),
+        apart=_flagged("apart", row["extras"], members),
+        fenced=_flagged("fenced", row["extras"], members),
+        drained=_flagged("drained", row["extras"], members),
         floor=rows.number_from(row["extras"], _FLOOR) or 0,
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
@@ -173,17 +175,19 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
     return row
 
 
-def _apart_row(snapshot: GroupSnapshot) -> Row:
-    if not snapshot.apart:
-        return {}
+def _flags_row(snapshot: GroupSnapshot) -> Row:
+    """The extras of members' flags, without those that no member has."""
     slots = np.fromiter((member.slot for member in snapshot.members), dtype=np.int64)
-    return {"extras": {_APART: encode_flags(np.isin(slots, snapshot.apart))}}
+    flagged = {name: getattr(snapshot, name) for name in _FLAGS}
+    extras = {name: encode_flags(np.isin(slots, those)) for name, those in flagged.items() if those}
+    return {"extras": extras} if extras else {}
 
 
-def _apart_from(extras: Row, members: tuple[MemberEntry, ...]) -> tuple[int, ...]:
-    if _APART not in extras:
+def _flagged(name: str, extras: Row, members: tuple[MemberEntry, ...]) -> tuple[int, ...]:
+    """Slots of the members that have a flag."""
+    if name not in extras:
         return ()
-    flags = _read(_APART, decode_flags, extras, len(members))
+    flags = _read(name, decode_flags, extras, len(members))
     return tuple(sorted({member.slot for member, flag in zip(members, flags, strict=True) if flag}))
 
 

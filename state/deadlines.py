@@ -111,12 +111,6 @@ def next_decided_ms(draft: Draft) -> int | None:
     return min(deadlines_ms, default=None)
 
 
-def drained(draft: Draft) -> list[int]:
-    """Slots of draining members whose scale-down timeout has passed."""
-    now_ms = draft.sessions.clock_ms
-    return sorted(slot for slot, at_ms in draft.timers.drain_until_ms.items() if at_ms <= now_ms)
-
-
 def is_settled(draft: Draft) -> bool:
     """Whether every member is stable."""
     return not draft.roster.columns.unsettled.any()

@@ -24,7 +24,7 @@ from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import assignor_outcome, digests
 from muster.state.assignor_outcome import Outcome
-from muster.state.liveness import MUTE, NEVER, Liveness, later
+from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, Liveness, later
 from muster.state.ownership import (
     COPY_ROLES,
     NO_MEMBER,
@@ -90,6 +90,10 @@ class Timers:
     followup_ms: int | None = None
     delay_until_ms: int | None = None
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
+
+    def drained(self, now_ms: int) -> list[int]:
+        """Slots of the members that placements leave out because their drain has lasted so long."""
+        return sorted(slot for slot, at_ms in self.drain_until_ms.items() if at_ms <= now_ms)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -319,6 +323,8 @@ class Group:
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
             apart=tuple(np.flatnonzero(sessions.apart).tolist()),
+            fenced=tuple(np.flatnonzero(sessions.flags & (FENCED | DEAF)).tolist()),
+            drained=tuple(timers.drained(sessions.clock_ms)),
             floor=self.recovery.floor,
             drains=self.drains,
             sources=self.sources,

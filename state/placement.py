@@ -24,7 +24,7 @@ from muster.assignor.model import GroupView, Pairs, Reason, group_view
 from muster.assignor.model import Lags as ViewLags
 from muster.assignor.registry import BUILT_IN
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.ids import Role
+from muster.protocol.ids import MemberId, Role
 from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
@@ -235,7 +235,7 @@ def placeable_slots(draft: Draft) -> IntArray:
     if len(roster) == 0:
         return roster
     is_fenced = (draft.sessions.flags[roster] & (FENCED | DEAF)) != 0
-    is_left_out = is_fenced | draft.mask(deadlines.drained(draft))[roster]
+    is_left_out = is_fenced | draft.mask(draft.timers.drained(draft.sessions.clock_ms))[roster]
     if is_left_out.all():
         is_left_out = is_fenced
     slots: IntArray = roster[~is_left_out]
@@ -398,6 +398,12 @@ def _note_unseen(draft: Draft) -> None:
     for role, copies in draft.owned.copies.items():
         pairs = union(copies.kept, copies.releasing)
         draft.departed.note_tasks(role, pairs[is_unseen[slot_of(pairs)]])
+
+
+def left_out(draft: Draft) -> dict[MemberId, str]:
+    """The members that placements leave out, and why."""
+    placeable = set(placeable_slots(draft).tolist())
+    return {m.id: _unseen(draft, m.slot) for m in draft.roster if m.slot not in placeable}
 
 
 def _unseen(draft: Draft, slot: int) -> str:

@@ -26,7 +26,7 @@ from muster.cli.options import (
 )
 from muster.discovery.load import Measure
 from muster.documents.group_config import Change, check_fits, merged
-from muster.errors import BadInput, NotFound
+from muster.errors import BadInput, ChangedMeanwhile, NotFound
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.groups import SEAT_PREFIX, describe_with
 from muster.kafka.protocol_client import connected
@@ -37,7 +37,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config_changes import currents
+from muster.published.config_changes import known_of_all, replaced_of_all
 from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 
@@ -219,13 +219,15 @@ def wanted(
     """Examine the groups, configure them in muster, and say how each is governed.
 
     Raises:
+        ChangedMeanwhile: someone else configured a group at the same moment. No seat is taken yet.
         MusterError: a group cannot be governed; then no group has been changed.
     """
     measure, weights = _measure(args.weight)
     pairs = key_value_pairs(args.pin, "--pin")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
-    known = currents(clients, args.topic_prefix, args.group)
+    before = known_of_all(clients, args.topic_prefix, args.group)
+    known = {group: each.config for group, each in before.items() if each.config is not None}
     groups = eligibility.governable(
         clients,
         args.group,
@@ -248,7 +250,12 @@ def wanted(
     ]
     seat = Seat.WAIT if args.wait else Seat.STAND_BY if args.stand_by else Seat.TAKE
     topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
-    places = append_all(clients, topic, configs, keys)
+    places = append_all(clients, topic, configs, keys, by=args.instance_id)
+    written = list(zip(configs, places, strict=True))
+    # Tasks are no choice of anyone: whoever governs writes those that there are.
+    lost = replaced_of_all(clients, args.topic_prefix, before, written, apart_from=("tasks",))
+    if lost:
+        raise ChangedMeanwhile(f"{lost}; then start muster adopt again")
     return [
         Options(
             group=GroupId(group),

@@ -17,12 +17,14 @@ from muster.kafka.writer import Place, append
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, MemberEntry
+from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.snapshots import Shown, snapshot_of
+from muster.published.followed_group import FollowedGroup
+from muster.published.snapshots import Shown
 from muster.signing.key_file import add_signing_keys, key_file_of
 
 LOOK_EVERY_S = 0.5
+"""Longest wait for a record before the command looks whether its time is over."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,30 +52,44 @@ def run(args: argparse.Namespace) -> int:
     if args.cancel and args.wait:
         raise BadInput("--wait waits until a member is empty, --cancel undoes the drain: give one")
     settings, prefix = kafka_settings(args), args.topic_prefix
-    snapshot = snapshot_of(settings, prefix, args.group)
+    with FollowedGroup(settings, prefix, args.group) as group:
+        _refuse_unknown(args, group.snapshot())
+        order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
+        topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+        place = append(settings, topic, order, key_file_of(args.signing_keys))
+        if args.cancel:
+            print(f"{args.member}: drain cancelled", flush=True)
+            return 0
+        print(f"{args.member}: draining, until it is undone with --cancel", flush=True)
+        if args.wait:
+            _wait(group, args.member, place, args.timeout_ms)
+            print(f"{args.member}: empty")
+    return 0
+
+
+def _refuse_unknown(args: argparse.Namespace, snapshot: GroupSnapshot) -> None:
     known = {m.id for m in snapshot.members}
     departed = {drain.member for drain in snapshot.drains} - known
     if args.member not in (known | departed if args.cancel else known):
         ids = ", ".join(sorted(known)) or "none"
         raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {ids}")
-    order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
-    topic = topic_name(TopicKind.MEMBERSHIP, prefix)
-    place = append(settings, topic, order, key_file_of(args.signing_keys))
-    if args.cancel:
-        print(f"{args.member}: drain cancelled", flush=True)
-        return 0
-    print(f"{args.member}: draining, until it is undone with --cancel", flush=True)
-    deadline = time.monotonic() + args.timeout_ms / 1000
-    while args.wait:
-        snapshot = snapshot_of(settings, prefix, args.group)
-        unfinished = still_to_do(snapshot, args.member, place)
-        if unfinished is None:
-            print(f"{args.member}: empty")
-            break
-        if time.monotonic() > deadline:
-            raise Unreachable(f"{args.member} {unfinished} after {args.timeout_ms} ms")
-        time.sleep(LOOK_EVERY_S)
-    return 0
+
+
+def _wait(group: FollowedGroup, member: str, order: Place, timeout_ms: int) -> None:
+    """Wait until the member is empty.
+
+    Raises:
+        NotDrained: as `still_to_do`.
+        NotFound: the group was deleted, and nothing of it is left.
+        Unreachable: the member is not empty in time, or the topic cannot be read.
+    """
+    deadline = time.monotonic() + timeout_ms / 1000
+    unfinished = still_to_do(group.snapshot(), member, order)
+    while unfinished is not None:
+        left_s = deadline - time.monotonic()
+        if left_s < 0:
+            raise Unreachable(f"{member} {unfinished} after {timeout_ms} ms")
+        unfinished = still_to_do(group.snapshot(min(left_s, LOOK_EVERY_S)), member, order)
 
 
 def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
@@ -103,7 +119,8 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
         )
     if entry is None and drain is not None:
         return None  # it stopped all its tasks and left
-    if entry is None or not entry.draining:
+    # The members of a deleted group may still run its tasks, which its record does not have.
+    if entry is None or not entry.draining or snapshot.state is GroupState.DEAD:
         raise NotDrained(f"{member}: not drained: the drain was undone, or the group was deleted")
     held = _held(snapshot, entry)
     return None if held == 0 else f"still holds {held} tasks"

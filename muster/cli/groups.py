@@ -21,11 +21,12 @@ from muster.output import ago, json_line, wall_ms
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupSnapshot, GroupState
+from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
+from muster.published.followed_group import FollowedGroup
 from muster.published.holdups import PendingReleases
 from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
@@ -33,10 +34,10 @@ from muster.published.snapshots import (
     configured,
     drains_text,
     history,
+    is_deleted,
     last_heartbeats,
     newest,
     no_group,
-    snapshot_of,
     waits_text,
 )
 from muster.published.tables import members_table, state_table, tasks_table
@@ -182,24 +183,28 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
         StillQuarantined: it failed again and is quarantined again.
         Unreachable: no coordinator acted within `TIMEOUT_S`.
     """
-    before = snapshot_of(settings, prefix, group).quarantine
-    if before is None:
-        raise BadInput(f"group {group!r} is not quarantined; see: muster groups describe")
-    read = known(settings, prefix, group)
-    event: GroupConfig | GroupDeleted = read.config or GroupDeleted(group=GroupId(group))
-    place = append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
-    lost = replaced(settings, prefix, read, event, place)
-    if lost:
-        raise ChangedMeanwhile(lost)
-    print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
+    with FollowedGroup(settings, prefix, group) as followed:
+        before = followed.snapshot().quarantine
+        if before is None:
+            raise BadInput(f"group {group!r} is not quarantined; see: muster groups describe")
+        read = known(settings, prefix, group)
+        event: GroupConfig | GroupDeleted = read.config or GroupDeleted(group=GroupId(group))
+        place = append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
+        lost = replaced(settings, prefix, read, event, place)
+        if lost:
+            raise ChangedMeanwhile(lost)
+        print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
+        _wait_until_released(followed, group, before)
+        print(f"{group}: released" + ("" if read.config else "; it has no configuration"))
+
+
+def _wait_until_released(followed: FollowedGroup, group: str, before: Quarantine) -> None:
+    """Wait until the group continues, or is gone."""
     deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        now = newest(history(settings, prefix, group)).get(GroupId(group))
-        if now is None or now.quarantine is None:
-            print(f"{group}: released" + ("" if read.config else "; it has no configuration"))
-            return
+    now = followed.newest()
+    while isinstance(now, GroupSnapshot) and now.quarantine is not None and not is_deleted(now):
         if now.quarantine.since_ms > before.since_ms:
             raise StillQuarantined(f"{group}: failed again: {now.quarantine.story}")
         if time.monotonic() > deadline:
             raise Unreachable(f"{group}: no coordinator answers; see: muster doctor")
-        time.sleep(LOOK_EVERY_S)
+        now = followed.newest(LOOK_EVERY_S)

@@ -202,7 +202,8 @@ def plan_json(
     """
     asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
-    moves, warnings = plan["moves"], [*plan.get("warnings", ())]
+    left_out = (f"{name} gets no task: {why}" for name, why in plan.get("left_out", {}).items())
+    moves, warnings = plan["moves"], [*left_out, *plan.get("warnings", ())]
     if asked.weights and snapshot.sources:
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {

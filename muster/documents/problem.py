@@ -28,7 +28,7 @@ from muster.protocol.tasks import IntArray, TaskTable
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
 ANSWER_KEYS = (
     *("members", "unassigned", "followup_ms", "delay_ms", "moves", "score"),
-    *("elapsed_us", "warnings"),
+    *("elapsed_us", "left_out", "warnings"),
 )
 ROLES = ("active", "standby", "learner", "revoked")
 _LATEST_MS = 2**62 - 1
@@ -288,6 +288,8 @@ def as_text(document: dict[str, Any]) -> str:
     if "elapsed_us" in document:
         figures["elapsed_us"] = document["elapsed_us"]
     parts = [table(("MEMBER", *map(str.upper, ROLES)), members)]
+    if document.get("left_out"):
+        parts.append(table(("LEFT-OUT", "WHY"), [[*row] for row in document["left_out"].items()]))
     if document["unassigned"]:
         parts.append(table(("UNASSIGNED",), [[task] for task in document["unassigned"]]))
     if moves:

@@ -11,26 +11,37 @@ from muster.protocol.keys import partition_of
 from muster.protocol.split_records import Joiner
 
 
-def joined(
-    rows: Iterable[Row], on_fault: Callable[[Row, DecodeError], None] = lambda row, error: None
-) -> Iterator[Row]:
-    """Whole records; a split record comes with its own key, in place of its last part.
+class WholeRows:
+    """Joins split records from their parts, however many reads bring them.
 
     The rows are of one topic or several, in order within a partition. All parts of a record are in
     one partition, even if partitions are added meanwhile. A part that cannot be joined is left out.
     """
-    joiners: defaultdict[tuple[str, int], Joiner] = defaultdict(Joiner)
-    for row in rows:
+
+    def __init__(
+        self, on_fault: Callable[[Row, DecodeError], None] = lambda row, error: None
+    ) -> None:
+        self._joiners: defaultdict[tuple[str, int], Joiner] = defaultdict(Joiner)
+        self._on_fault = on_fault
+
+    def feed(self, row: Row) -> Row | None:
+        """The whole record that this row ends; a split one has its own key. None = not yet."""
         if row.key is None:
-            yield row
-            continue
+            return row
         try:
-            whole = joiners[row.topic, row.partition].feed(row.key, row.value)
+            whole = self._joiners[row.topic, row.partition].feed(row.key, row.value)
         except DecodeError as error:
-            on_fault(row, error)
-            continue
-        if whole is not None:
-            yield row._replace(key=whole.key, value=whole.value)
+            self._on_fault(row, error)
+            return None
+        return None if whole is None else row._replace(key=whole.key, value=whole.value)
+
+
+def joined(
+    rows: Iterable[Row], on_fault: Callable[[Row, DecodeError], None] = lambda row, error: None
+) -> Iterator[Row]:
+    """Whole records, each in place of its last part; see `WholeRows`."""
+    whole = WholeRows(on_fault)
+    return (row for row in map(whole.feed, rows) if row is not None)
 
 
 def newest_values(rows: Iterable[Row], partitions: int) -> dict[bytes, bytes]:

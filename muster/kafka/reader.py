@@ -1,4 +1,4 @@
-"""Reads a topic to its present end."""
+"""Reads a topic to its present end, once, or again and again as it grows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -29,6 +29,15 @@ T = TypeVar("T")
 POLL_S = 0.5
 ASSIGN_S = 5
 DIGITS_MAX = 20
+FOLLOWER_FETCH_MS = 100
+"""How long Kafka may wait for records before it answers a `Follower` that there are none."""
+FOLLOWER_LOOKS_S = 5.0
+_PASSING = (
+    KafkaError._PARTITION_EOF,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+)
+"""Errors after which a consumer reads on by itself, if they are errors at all."""
 
 
 class Row(NamedTuple):
@@ -95,6 +104,75 @@ def read(
                     yield row
         finally:
             consumer.close()
+
+
+class Follower:
+    """Reads a topic once, from its beginning, and then what is added to it.
+
+    One consumer stays open for all reads. Close it, or use it in a ``with`` block. With a `key`
+    only the records of that key are returned, and the parts of a split record with it.
+    """
+
+    def __init__(self, settings: ClientSettings, topic: str, key: bytes | None = None) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._owner = None if key is None else whole_key(key)
+        self._consumer: Consumer | None = None
+        self._partitions = 0
+        self._look_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def new(self, wait_s: float = 0.0) -> list[Row]:
+        """The records since the last call, oldest first within a partition.
+
+        The first call returns what the topic has now. A later one waits up to `wait_s` for the
+        first record, of any key.
+
+        Raises:
+            Unreachable, Refused, NoTopics: as `partitions_of`. Whether Kafka answers and the topic
+                has more partitions is asked every `FOLLOWER_LOOKS_S`.
+        """
+        if time.monotonic() < self._look_s:
+            starts: list[TopicPartition] = []
+        else:
+            count = partitions_of(self._settings, self._topic)
+            added = range(self._partitions, count)
+            starts = [TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in added]
+            self._partitions = max(count, self._partitions)
+            self._look_s = time.monotonic() + FOLLOWER_LOOKS_S
+        with failures_named(self._settings, self._topic, "READ"):
+            rows = self._arrived(starts, wait_s) if self._consumer else self._all(starts)
+            return [row for row in rows if self._is_wanted(row)]
+
+    def _all(self, starts: Sequence[TopicPartition]) -> Iterator[Row]:
+        prefix = self._topic.rpartition(".")[0]
+        self._consumer = consumer_of(self._settings, prefix, FOLLOWER_FETCH_MS)
+        return until_end(self._consumer, starts, cluster.TIMEOUT_S)
+
+    def _arrived(self, starts: list[TopicPartition], wait_s: float) -> Iterator[Row]:
+        assert self._consumer is not None
+        if starts:  # partitions that were added to the topic
+            self._consumer.incremental_assign(starts)
+        for message in arrived(self._consumer, wait_s):
+            error = message.error()
+            if error is None:
+                yield row_of(message)
+            elif not (error.retriable() or error.code() in _PASSING):
+                raise KafkaException(error)
+
+    def _is_wanted(self, row: Row) -> bool:
+        return self._owner is None or (row.key is not None and whole_key(row.key) == self._owner)
 
 
 def consumer_of(settings: ClientSettings, prefix: str, fetch_wait_ms: int) -> Consumer:

@@ -6,7 +6,7 @@ writes the changed one, and reads again: if another change came in between, one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from muster.kafka.client_settings import ClientSettings
@@ -20,6 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.state.printable import cut
 
 AUTHOR_CHARS_MAX = 120
+ADVICE = "see muster config show, and set again what should hold"
 
 
 class Known(NamedTuple):
@@ -27,23 +28,6 @@ class Known(NamedTuple):
 
     config: GroupConfig | None
     ends: Mapping[int, int]
-
-
-def currents(
-    settings: ClientSettings, prefix: str, groups: Collection[str]
-) -> dict[str, GroupConfig]:
-    """The newest configuration of each of these groups that has one; reads the topic once.
-
-    Raises:
-        DecodeError: a newest record is not readable by this version.
-    """
-    topic = topic_name(TopicKind.CONFIG, prefix)
-    rows: dict[bytes, list[Row]] = {key_of(group): [] for group in groups}
-    for row in read(settings, topic):
-        if row.key in rows:
-            rows[row.key].append(row)
-    configs = {group: _newest(rows[key_of(group)]) for group in groups}
-    return {group: config for group, config in configs.items() if config is not None}
 
 
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
@@ -61,8 +45,21 @@ def known(settings: ClientSettings, prefix: str, group: str) -> Known:
     Raises:
         DecodeError: the newest record is not readable by this version.
     """
-    rows = [*_rows(settings, prefix, group)]
-    return Known(_newest(rows), {row.partition: row.offset for row in rows})
+    return known_of_all(settings, prefix, [group])[group]
+
+
+def known_of_all(
+    settings: ClientSettings, prefix: str, groups: Collection[str]
+) -> dict[str, Known]:
+    """`known` of each of these groups; reads the topic once.
+
+    Raises:
+        DecodeError: a newest record is not readable by this version.
+    """
+    return {
+        group: Known(_newest(rows), {row.partition: row.offset for row in rows})
+        for group, rows in _rows(settings, prefix, groups).items()
+    }
 
 
 def replaced(
@@ -79,25 +76,62 @@ def replaced(
     Raises:
         DecodeError: another change is not readable by this version.
     """
+    return replaced_of_all(settings, prefix, {written.group: before}, [(written, place)])
+
+
+def replaced_of_all(
+    settings: ClientSettings,
+    prefix: str,
+    before: Mapping[str, Known],
+    written: Sequence[tuple[GroupConfig | GroupDeleted, Place]],
+    apart_from: Collection[str] = (),
+) -> str:
+    """`replaced` of changes of several groups; reads the topic once.
+
+    `apart_from` names what no one has lost: settings, ``assignor``, ``tasks`` or ``topics``.
+
+    Raises:
+        DecodeError: another change is not readable by this version.
+    """
+    rows = _rows(settings, prefix, [event.group for event, _ in written])
+    said = [
+        _replaced(rows[event.group], before[event.group], event, place, apart_from)
+        for event, place in written
+    ]
+    conflicts = "; ".join(filter(None, said))
+    return f"{conflicts}; {ADVICE}" if conflicts else ""
+
+
+def _replaced(
+    rows: Iterable[Row],
+    before: Known,
+    written: GroupConfig | GroupDeleted,
+    place: Place,
+    apart_from: Collection[str],
+) -> str:
     said = []
     ours = written if isinstance(written, GroupConfig) else None
-    for row in _rows(settings, prefix, written.group):
+    for row in rows:
         here = (row.partition, row.offset)
         if row.offset <= before.ends.get(row.partition, -1) or here == place[1:]:
             continue
         theirs = _decoded(row)
         who = f" by {cut(row.by.decode(errors='replace'), AUTHOR_CHARS_MAX)}" if row.by else ""
         if row.partition == place.partition and row.offset > place.offset:
-            lost, what = _lost(before.config, ours, theirs), "replaced this one"
+            lost, what = _lost(before.config, ours, theirs, apart_from), "replaced this one"
         else:
-            lost, what = _lost(before.config, theirs, ours), "was replaced by this one"
+            lost, what = _lost(before.config, theirs, ours, apart_from), "was replaced by this one"
         if lost:
             said.append(f"another change{who} came at the same moment and {what}: {lost}")
-    advice = "see muster config show, and set again what should hold"
-    return f"{written.group}: {'; '.join(said)}; {advice}" if said else ""
+    return f"{written.group}: {'; '.join(said)}" if said else ""
 
 
-def _lost(base: GroupConfig | None, made: GroupConfig | None, final: GroupConfig | None) -> str:
+def _lost(
+    base: GroupConfig | None,
+    made: GroupConfig | None,
+    final: GroupConfig | None,
+    apart_from: Collection[str],
+) -> str:
     """What `made` changed in `base` and `final` does not have."""
     if made is None:
         return "" if base is None or final is None else "the group's deletion"
@@ -106,7 +140,7 @@ def _lost(base: GroupConfig | None, made: GroupConfig | None, final: GroupConfig
     was, wanted, there = _texts(base), _texts(made), _texts(final)
     return ", ".join(
         f"{name}={wanted.get(name, '')}" if name not in ("tasks", "topics") else f"its {name}"
-        for name in sorted(was.keys() | wanted.keys())
+        for name in sorted((was.keys() | wanted.keys()) - {*apart_from})
         if wanted.get(name) != was.get(name) and there.get(name) != wanted.get(name)
     )
 
@@ -118,9 +152,15 @@ def _texts(config: GroupConfig | None) -> dict[str, object]:
     return tuned | {"assignor": config.assignor, "tasks": config.tasks, "topics": config.sources}
 
 
-def _rows(settings: ClientSettings, prefix: str, group: str) -> Iterable[Row]:
-    topic, key = topic_name(TopicKind.CONFIG, prefix), key_of(group)
-    return (row for row in read(settings, topic, key=key) if row.key == key)
+def _rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dict[str, list[Row]]:
+    """The records of each of these groups, oldest first within a partition."""
+    keys = {key_of(group): group for group in groups}
+    only = next(iter(keys)) if len(keys) == 1 else None
+    rows: dict[str, list[Row]] = {group: [] for group in groups}
+    for row in read(settings, topic_name(TopicKind.CONFIG, prefix), key=only):
+        if row.key in keys:
+            rows[keys[row.key]].append(row)
+    return rows
 
 
 def _newest(rows: Iterable[Row]) -> GroupConfig | None:

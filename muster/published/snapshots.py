@@ -70,19 +70,27 @@ def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterato
 def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
     topic = topic_name(TopicKind.GROUPS, prefix)
     rows = read(settings, topic, key=None if group is None else key_of(group))
-    for row in joined(rows, _skipped):
-        try:
-            if row.key != key_of(parse_key(row.key).group):
-                continue  # the group's dictionary
-            record = decode_record(TopicKind.GROUPS, row.key, row.value)
-        except DecodeError as error:
-            _skipped(row, error)
-            continue
-        assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
-        yield Published(record, row.at_ms)
+    return (each for each in map(published_in, joined(rows, skipped)) if each is not None)
 
 
-def _skipped(row: Row, error: DecodeError) -> None:
+def published_in(row: Row) -> Published | None:
+    """The group's record in a whole row of ``<prefix>.groups``.
+
+    None = it is a group's dictionary, or this version cannot read it; then a line says so.
+    """
+    try:
+        if row.key != key_of(parse_key(row.key).group):
+            return None  # the group's dictionary
+        record = decode_record(TopicKind.GROUPS, row.key, row.value)
+    except DecodeError as error:
+        skipped(row, error)
+        return None
+    assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
+    return Published(record, row.at_ms)
+
+
+def skipped(row: Row, error: DecodeError) -> None:
+    """Say that a record is skipped because this version cannot read it."""
     print(f"{row.topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
 
 
@@ -107,14 +115,25 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
     last = None
     for published in history(settings, prefix, group):
         last = published.record
-    if not isinstance(last, GroupSnapshot):
+    return existing(settings, prefix, group, last)
+
+
+def existing(
+    settings: ClientSettings, prefix: str, group: str, record: GroupSnapshot | GroupGone | None
+) -> GroupSnapshot:
+    """The newest record of a group, if it is that of a group that exists; None = it has none.
+
+    Raises:
+        NotFound: there is no such group, or it was deleted.
+    """
+    if not isinstance(record, GroupSnapshot):
         raise no_group(settings, prefix, group)
-    if is_deleted(last):
+    if is_deleted(record):
         raise NotFound(
-            f"no group {group!r}: {last.cause} (its last generation was {last.generation}; the "
+            f"no group {group!r}: {record.cause} (its last generation was {record.generation}; the "
             "next one goes on from there)"
         )
-    return last
+    return record
 
 
 def is_deleted(record: GroupSnapshot) -> bool:

@@ -20,6 +20,7 @@ from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Connector
+from muster.published.config_changes import Known
 
 WORKER = ConnectWorker(2, "http://w1:8083/", 5, {}, {}, {}, "http://w1:8083/", 0)
 
@@ -63,7 +64,10 @@ def kafka(monkeypatch):
     monkeypatch.setattr(eligibility, "connected", connected)
     monkeypatch.setattr(rights, "check_groups", lambda *given: None)
     monkeypatch.setattr(rights, "check_topics", lambda *given: None)
-    monkeypatch.setattr("muster.cli.adopt.currents", lambda *given: {})
+    monkeypatch.setattr(
+        "muster.cli.adopt.known_of_all",
+        lambda clients, prefix, names: dict.fromkeys(names, Known(None, {})),
+    )
     monkeypatch.setattr(groups, "listed_with", lambda client: rows)
     monkeypatch.setattr(groups, "describe_with", described)
 

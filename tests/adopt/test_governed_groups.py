@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.adopt.classic_group import Follower
 from support.adopt.governed import GROUP, SETTINGS, GovernedWorld, GovernorProcess
@@ -234,6 +236,22 @@ def test_settings_of_an_operator_meanwhile():
     assert world.log.snapshot is not None
     assert world.log.snapshot.settings == settings
     assert sorted(world.shares().values()) == [4, 4]
+
+
+@BOTH
+def test_tasks_of_an_operator_meanwhile(protocols):
+    """Tasks of a governed group are what Kafka has: another list is replaced, the settings stay."""
+    world, governor, _ = governed(protocols, "AB", 6)
+    tasks, tries = world.log.snapshot.tasks, len(governor.written)
+    settings = parse_settings({**SETTINGS, "session.timeout.ms": "46000"}, "sticky")
+    fewer = (replace(tasks[0], partitions=2),)
+    for _ in range(2):
+        world.log.write(GroupConfig(group=GROUP, assignor="sticky", settings=settings, tasks=fewer))
+        settled(world)
+        assert world.log.snapshot.tasks == tasks
+        assert world.log.snapshot.settings == settings
+    assert sorted(world.shares().values()) == [3, 3]
+    assert len(governor.written) == tries + 2
 
 
 def looks_without_orders(world: GovernedWorld) -> AssignableUnits:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 from support.state.snapshots import orders
 
+from muster.adopt.eligibility import GovernableGroup
+from muster.adopt.join_metadata import Kind
+from muster.cli import adopt as adopt_command
 from muster.cli import config as config_command
 from muster.cli import groups as groups_command
 from muster.cli.main import main
@@ -24,7 +27,9 @@ from muster.protocol.events import Event, GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.records import Quarantine
 from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
 from muster.published import config_changes as published
+from muster.published.followed_group import FollowedGroup
 
 G = GroupId("orders")
 
@@ -147,8 +152,69 @@ def test_a_release_that_replaces_a_correction_is_told(
     """`groups release` writes the configuration that it read; another operator corrected it."""
     quarantined = replace(orders(), quarantine=Quarantine(since_ms=1, story="it failed"))
     monkeypatch.setattr(groups_command, "append", topic.append)
-    monkeypatch.setattr(groups_command, "snapshot_of", lambda *_: quarantined)
+    monkeypatch.setattr(FollowedGroup, "snapshot", lambda *_: quarantined)
     topic.earlier = [config("high-availability")]
     assert main(["groups", "release", "--group", "orders"]) == 1
     said = "was replaced by this one: assignor=high-availability"
     assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def adopting(topic: ConfigTopic, monkeypatch: pytest.MonkeyPatch) -> ConfigTopic:
+    """`muster adopt` finds two groups of consumers, and governs them until it is told to stop."""
+
+    def append_all(
+        _: object, __: str, events: Sequence[Event], ___: object = None, by: str = ""
+    ) -> list[Place]:
+        return [
+            topic.append(None, "", event, by=by) if event.group == G else topic.add(event, by)
+            for event in events
+        ]
+
+    def governable(_: object, names: Sequence[str], **__: object) -> dict[str, GovernableGroup]:
+        return {name: GovernableGroup(Kind.CONSUMER, ("A",), "range", ("t",)) for name in names}
+
+    monkeypatch.setattr(adopt_command, "append_all", append_all)
+    monkeypatch.setattr(adopt_command.eligibility, "governable", governable)
+    monkeypatch.setattr(adopt_command.rights, "check_groups", lambda *_: None)
+    monkeypatch.setattr(adopt_command.rights, "check_topics", lambda *_: None)
+    monkeypatch.setattr(adopt_command, "Governors", lambda *_, **__: None)
+    monkeypatch.setattr(adopt_command, "_govern", lambda _: print("governs"))
+    return topic
+
+
+ADOPT = ["adopt", "--group", "audit", "--group", "orders", "--config", "session.timeout.ms=46000"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "said"),
+    [
+        (config(max_warmup_replicas=9), None, "was replaced by this one: max.warmup.replicas=9"),
+        (None, config(max_warmup_replicas=9), "replaced this one: session.timeout.ms=46000"),
+    ],
+)
+def test_a_group_that_is_configured_while_it_is_adopted(
+    adopting: ConfigTopic,
+    capsys: Output,
+    earlier: GroupConfig | None,
+    later: GroupConfig | None,
+    said: str,
+) -> None:
+    """The command ends before it takes a seat, and says what was lost."""
+    adopting.earlier, adopting.later = [earlier] * bool(earlier), [later] * bool(later)
+    assert main(ADOPT) == 1
+    written = capsys.readouterr()
+    assert written.err == (
+        f"muster adopt: orders: another change by ann@laptop came at the same moment and {said}"
+        f"{ADVICE.rstrip()}; then start muster adopt again\n"
+    )
+    assert written.out == ""
+
+
+def test_tasks_of_another_governor_are_no_conflict(adopting: ConfigTopic, capsys: Output) -> None:
+    """A stand-by starts while the governor writes new tasks: that one writes them once more."""
+    tasks = (Subtopology("t", 4),)
+    adopting.earlier = [replace(config(), tasks=tasks)]
+    assert main(ADOPT) == 0
+    assert capsys.readouterr().out == "governs\n"
+    assert {row.by for row in adopting.rows if row.key == b"audit"} == {b"muster-governor-1"}

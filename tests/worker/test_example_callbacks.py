@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -75,3 +76,15 @@ def test_a_copy_takes_over_only_when_it_is_restored(
     acceptable = parse_settings({}, "high-availability").acceptable_recovery_lag
     assert stop.is_set()
     assert [lag for lag in lags if lag <= acceptable] == [0]
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_without_arguments_an_example_says_what_it_needs(example: str) -> None:
+    """A usage line names what is missing; no traceback."""
+    command = [sys.executable, example]
+    ended = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, check=False)
+    usage, *_, fault = ended.stderr.splitlines()
+    assert usage.startswith(f"usage: {example} [-h] GROUP HOST:PORT")
+    assert fault.startswith(f"{example}: error: the following arguments are required: GROUP, HOST")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Traceback" not in ended.stderr

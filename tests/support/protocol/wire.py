@@ -370,7 +370,10 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         generation_ms=draw(longs),
         memory=draw(texts),
         recovering=tuple(draw(st.lists(st.integers(0, 5), max_size=3))),
-        apart=tuple(sorted({m.slot for m in members if random.random() < 0.5})),
+        **{
+            flag: tuple(sorted({m.slot for m in members if random.random() < 0.5}))
+            for flag in ("apart", "fenced", "drained")
+        },
         quarantine=draw(optional(st.builds(Quarantine, longs, texts))),
     )
 
