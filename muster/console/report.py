@@ -15,13 +15,13 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from muster.console.explanations import Explainer, Loads, generation_json
-from muster.console.frames import Frame, delta, frame, task_text, text
+from muster.console.frames import Frame, Json, delta, frame, task_text, text
 from muster.console.history import MOMENTS_MAX, History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
@@ -30,7 +30,6 @@ from muster.kafka.reader import Row
 from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
 
-Json: TypeAlias = dict[str, Any]
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 TEMPLATES = Environment(
