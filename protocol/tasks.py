@@ -257,8 +257,8 @@ class TaskTable:
     def printed(self, indexes: IntArray) -> list[str]:
         """The printed ids of the tasks at these indexes."""
         places = zip(self.unit_of[indexes].tolist(), self.number_of[indexes].tolist(), strict=True)
-        names = [(unit.name, isinstance(unit, Connector)) for unit in self.units]
-        return [str(Task(names[unit][0], number, names[unit][1])) for unit, number in places]
+        labels = [label_of(unit.name, isinstance(unit, Connector)) for unit in self.units]
+        return [labels[u][:-1] if n == CONNECTOR_ITSELF else f"{labels[u]}{n}" for u, n in places]
 
     def set_of(self, indexes: IntArray) -> TaskSet:
         """The `TaskSet` of ascending, distinct task indexes."""

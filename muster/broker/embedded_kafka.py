@@ -160,9 +160,8 @@ class EmbeddedKafka:
                 taken = "already in use" in str(error)
                 if not (taken and may_choose and attempt < PORT_ATTEMPTS):
                     raise
-                self.port = self._controller_port = (
-                    None  # another process was quicker: choose again
-                )
+                # Another process was quicker: choose again.
+                self.port = self._controller_port = None
         raise AssertionError("unreachable")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:

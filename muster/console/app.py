@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 from starlette.applications import Starlette
@@ -31,7 +31,7 @@ from muster.console import event_streams, health
 from muster.console.drains_and_settings import Writes
 from muster.console.event_streams import FleetStream, GroupStream, Hub, SharedViews
 from muster.console.explanations import Explainer, generation_with_moves, task_json
-from muster.console.frames import text
+from muster.console.frames import Json, text
 from muster.console.history import History, Moment
 from muster.console.plans import plan_json, question
 from muster.console.report import STATIC, TEMPLATES
@@ -45,7 +45,6 @@ from muster.kafka.command_options import connection_options
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 
-Json: TypeAlias = dict[str, Any]
 BODY_BYTES_MAX = 64 * 1024
 DOCTOR_STUCK_MS = 300_000
 

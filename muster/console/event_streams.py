@@ -13,19 +13,17 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 
 from muster.console.explanations import Explainer, generation_json
 from muster.console.fleet import findings, rows
-from muster.console.frames import Frame, delta, differing, frame
+from muster.console.frames import Frame, Json, delta, differing, frame
 from muster.console.history import History, Moment
 from muster.console.store import GroupKey, Store
 from muster.doctor.finding import Finding
 from muster.output import wall_ms
 
-Json: TypeAlias = dict[str, Any]
 PAUSE_S = 0.05
 """Least time between two messages to a page of a group."""
 FLEET_PAUSE_S = 1.0

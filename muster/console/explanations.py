@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from muster.console.frames import task_text, text
+from muster.console.frames import Json, task_text, text
 from muster.console.history import GenerationFigures, History, Moment
 from muster.output import ago, some
 from muster.protocol.ids import Role
@@ -20,7 +20,6 @@ from muster.published.holdups import Holdup, PendingReleases
 from muster.published.snapshots import NO_MEMBER, drains_text
 from muster.state.waiting_tasks import Wait, waits_of
 
-Json: TypeAlias = dict[str, Any]
 NOTES_MAX = 30
 """Most sentences shown for a whole group; the rest are counted."""
 OWING_MAX = 200

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, TypeAlias
+from typing import Any
 
-from muster.console.frames import kind_of, text
+from muster.console.frames import Json, kind_of, text
 from muster.console.history import History
 from muster.console.store import GroupKey, Store
 from muster.doctor import groups as doctor_groups
@@ -14,7 +14,6 @@ from muster.doctor.facts import Facts
 from muster.doctor.finding import Finding, Level
 from muster.protocol.records import GroupSnapshot
 
-Json: TypeAlias = dict[str, Any]
 HOUR_MS = 3_600_000
 STUCK_MS = 300_000
 """A group that has not settled for this long gets a finding, as in `muster doctor`."""

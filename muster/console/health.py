@@ -8,9 +8,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, TypeAlias
 
-from muster.console.frames import text
+from muster.console.frames import Json, text
 from muster.console.store import Letter
 from muster.doctor.probes import base_of
 from muster.documents.record_json import as_json
@@ -19,7 +18,6 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.topics import INPUTS, kind_of
 
-Json: TypeAlias = dict[str, Any]
 PAGE_TIMEOUT_S = 5
 VALUE_CHARS_MAX = 4_000
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")

@@ -7,11 +7,11 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from muster.console.frames import Frame, frame_of, kind_of, task_text, text, units_of
+from muster.console.frames import Frame, Json, frame_of, kind_of, task_text, text, units_of
 from muster.documents.units import parse_tasks, tasks_json
 from muster.errors import BadInput
 from muster.output import shown
@@ -21,7 +21,6 @@ from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.protocol.tasks import WEIGHT_MAX, Connector, IntArray, TaskTable
 from muster.whatif import planned, present
 
-Json: TypeAlias = dict[str, Any]
 ADD_MAX = 200
 """Most members that may be added at once."""
 ADDED_SLOT = 1_000_000_000

@@ -23,7 +23,7 @@ from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
-from muster.kafka.reader import consumer_of, row_of
+from muster.kafka.reader import arrived, consumer_of, row_of
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Loop
 
@@ -87,8 +87,7 @@ class Reader(Loop):
         """
         looked_at = time.monotonic()
         while not self._closing.is_set():
-            first = consumer.poll(POLL_S)
-            for message in () if first is None else (first, *consumer.consume(AT_ONCE, 0)):
+            for message in arrived(consumer, POLL_S, 1 + AT_ONCE):
                 error = message.error()
                 if error is None:
                     self._store.read(row_of(message))

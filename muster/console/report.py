@@ -14,14 +14,15 @@ import json
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from muster.console.explanations import Explainer, Loads, generation_json
-from muster.console.frames import Frame, delta, frame, task_text, text
+from muster.console.frames import Frame, Json, delta, frame, task_text, text
 from muster.console.history import MOMENTS_MAX, History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
@@ -30,7 +31,6 @@ from muster.kafka.reader import Row
 from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
 
-Json: TypeAlias = dict[str, Any]
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 TEMPLATES = Environment(
@@ -170,13 +170,11 @@ def write_html(path: str, html: str) -> str:
 
 def _ends(moments: Sequence[Moment]) -> list[Moment]:
     """The first and the last moment of each generation."""
-    first: dict[int, Moment] = {}
-    last: dict[int, Moment] = {}
-    for moment in moments:
-        first.setdefault(moment.generation, moment)
-        last[moment.generation] = moment
-    numbers = {m.number: m for m in (*first.values(), *last.values())}
-    return [numbers[number] for number in sorted(numbers)]
+    ends: list[Moment] = []
+    for _, of_generation in groupby(moments, key=lambda moment: moment.generation):
+        first, *later = of_generation
+        ends += [first, *later[-1:]]
+    return ends
 
 
 def _data(history: History, moments: Sequence[Moment], made_ms: int, end_ms: int) -> Json:

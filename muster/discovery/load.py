@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from muster.errors import Unreachable
 from muster.kafka.access_check import Refused
 from muster.kafka.client_settings import ClientSettings
-from muster.kafka.lasting_admin import TIMEOUT_S, answered
+from muster.kafka.lasting_admin import LATEST, TIMEOUT_S, answered
 from muster.kafka.protocol_client import connected
 
 SPAN_MS = 600_000
@@ -123,7 +123,7 @@ def measured(
         KafkaException: no answer.
     """
     wanted = list(places)
-    ends = offsets(admin, wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    ends = offsets(admin, wanted, LATEST)
     begins = offsets(admin, wanted, OffsetSpec.for_timestamp(now_ms - SPAN_MS))
     firsts = ends if log_sizes is None else offsets(admin, wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     loads: dict[Place, Load] = {}

@@ -8,19 +8,15 @@ This module changes nothing; a finding names the command that corrects the fault
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
-    AclOperation,
     AclPermissionType,
     AdminClient,
     ConfigEntry,
     ConfigResource,
-    ResourcePatternType,
     ResourceType,
     TopicMetadata,
 )
@@ -28,6 +24,7 @@ from confluent_kafka.admin import (
 from muster.doctor.finding import Finding, Level
 from muster.errors import Unreachable
 from muster.kafka import access_check
+from muster.kafka.acl_grants import EVERY_ACL
 from muster.kafka.acls import Acl, Pattern, Role, acls_of
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
@@ -190,18 +187,8 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         yield Finding("rights", "this login", Level.WARN, str(refusal), action)
     except access_check.NoTopics:
         pass  # the check of the topics reports it
-    anything: Any = None  # the library's stubs require text
-    every = AclBindingFilter(
-        ResourceType.ANY,
-        anything,
-        ResourcePatternType.ANY,
-        anything,
-        anything,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
     try:
-        bindings = client.describe_acls(every, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+        bindings = client.describe_acls(EVERY_ACL, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
     except KafkaException as error:
         yield Finding("rights", "ACLs", Level.SKIPPED, _unread(error))
         return

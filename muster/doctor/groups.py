@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 def look(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
     """Groups that do not settle, and tasks that no member has."""
     fine = 0
-    configured = _Configured(facts)
+    configured = _configured(facts)
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         unchanged_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
         is_gone = is_deleted(snapshot)
@@ -60,30 +61,25 @@ def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str
     """A failure if members heartbeat apart and the newest ticks show that no clock reads them."""
     heard = facts.heard.get(snapshot.group, Heard())
     if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
-        count = len(snapshot.apart)
-        members = "member heartbeats" if count == 1 else "members heartbeat"
+        number = len(snapshot.apart)
+        members = "member heartbeats" if number == 1 else "members heartbeat"
         yield (
             Level.FAIL,
-            f"{count} {members} apart, and the coordinator does not read these heartbeats: if "
+            f"{number} {members} apart, and the coordinator does not read these heartbeats: if "
             "one dies, its tasks stay where they are",
             "grant the coordinator READ on the topic of heartbeats (muster topics create --acls), "
             "or restart the workers: they heartbeat on membership while no coordinator reads it",
         )
 
 
-class _Configured:
-    """The names of the groups that have tasks."""
+def _configured(facts: Facts) -> Callable[[str], str]:
+    """A function that lists the groups with tasks, those similar to a given name first.
 
-    def __init__(self, facts: Facts) -> None:
-        self._names = [name for name, (each, _) in facts.groups.items() if each.tasks]
-        self._asked = 0
-
-    def beside(self, group: str) -> str:
-        """The names as text, similar ones first; only their number after `SIMILAR_MAX` groups."""
-        self._asked += 1
-        if self._asked > SIMILAR_MAX:
-            return str(len(self._names))
-        return there_are(group, self._names)
+    After `SIMILAR_MAX` calls it returns only their number.
+    """
+    names = [name for name, (each, _) in facts.groups.items() if each.tasks]
+    asked = count(1)
+    return lambda name: there_are(name, names) if next(asked) <= SIMILAR_MAX else str(len(names))
 
 
 def _faults(
@@ -91,7 +87,7 @@ def _faults(
     snapshot: GroupSnapshot,
     unchanged_ms: int,
     stuck_ms: int,
-    configured: _Configured,
+    configured: Callable[[str], str],
 ) -> Iterator[tuple[Level, str, str]]:
     if snapshot.quarantine is not None:
         yield (
@@ -118,11 +114,11 @@ def _faults(
             f"--member {drain.member} --cancel",
         )
     if snapshot.state is GroupState.NOT_READY:
-        count = len(snapshot.members)
+        number = len(snapshot.members)
         yield (
             Level.FAIL if unchanged_ms > stuck_ms else Level.WARN,
-            f"has {count} member{'' if count == 1 else 's'} and no tasks; configured groups: "
-            f"{configured.beside(snapshot.group)}",
+            f"has {number} member{'' if number == 1 else 's'} and no tasks; configured groups: "
+            f"{configured(snapshot.group)}",
             f"muster config set --group {snapshot.group} --tasks FILE",
         )
     elif snapshot.state in _UNSETTLED and unchanged_ms > stuck_ms:

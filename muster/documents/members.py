@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
+import numpy as np
+
 from muster.documents.json_files import refuse_unknown
 from muster.errors import BadInput
 from muster.output import shown
 from muster.protocol.client_tags import tags_fault
 from muster.protocol.ids import member_fault
-from muster.protocol.tasks import Connector, TaskTable
+from muster.protocol.tasks import TaskTable
 
 PROTOCOLS = ("static", "sessioned", "compatible", "eager", "default")
 _MOST = 2**31 - 1
@@ -26,14 +28,7 @@ class Names:
 
     @cached_property
     def _printed(self) -> list[str]:
-        names: list[str] = []
-        for unit in self.table.units:
-            if isinstance(unit, Connector):
-                names.append(unit.name)
-                names.extend([f"{unit.name}-{number}" for number in range(unit.tasks)])
-            else:
-                names.extend([f"{unit.name}_{number}" for number in range(unit.partitions)])
-        return names
+        return self.table.printed(np.arange(len(self.table), dtype=np.int32))
 
     @cached_property
     def index(self) -> Mapping[str, int]:

@@ -96,7 +96,7 @@ def _snapshot(value: GroupSnapshot) -> Json:
         shown[name] = _by_member(table, member, np.column_stack((tasks, getattr(value, name))))
     for name in _PAIRS:
         shown[name] = _by_member(table, member, getattr(value, name))
-    shown["revoking"] = _printed(table, np.flatnonzero(value.revoking))
+    shown["revoking"] = table.printed(np.flatnonzero(value.revoking).astype(np.int32))
     shown["lags"] = [
         {"task": str(table.task(int(task))), "member": member.get(slot), "offsets": offsets}
         | {"at_ms": at_ms}
@@ -110,12 +110,8 @@ def _snapshot(value: GroupSnapshot) -> Json:
 def _by_member(table: TaskTable, member: dict[int, str], pairs: NDArray[np.int32]) -> Json:
     tasks, slots = pairs[:, 0], pairs[:, 1]
     return {
-        UNASSIGNED if slot < 0 else member.get(slot, f"slot {slot}"): _printed(
-            table, tasks[slots == slot]
+        UNASSIGNED if slot < 0 else member.get(slot, f"slot {slot}"): table.printed(
+            tasks[slots == slot]
         )
         for slot in np.unique(slots).tolist()
     }
-
-
-def _printed(table: TaskTable, indexes: NDArray[Any]) -> list[str]:
-    return [str(task) for task in table.set_of(indexes.astype(np.int32))]

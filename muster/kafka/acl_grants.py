@@ -52,7 +52,7 @@ def create_acls(settings: ClientSettings, grants: Sequence[Grant]) -> list[Grant
         client = admin(settings)
         try:
             existing = set(
-                client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+                client.describe_acls(EVERY_ACL, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
             )
             missing = [grant for grant in grants if _binding(grant) not in existing]
             bindings = [_binding(grant) for grant in missing]
@@ -82,7 +82,7 @@ def _explained(error: KafkaException, settings: ClientSettings) -> Exception:
 
 _ANY: Any = None
 """The client's value for any name, principal or host, though its stubs require text."""
-_EVERY = AclBindingFilter(
+EVERY_ACL = AclBindingFilter(
     ResourceType.ANY,
     _ANY,
     ResourcePatternType.ANY,

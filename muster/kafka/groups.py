@@ -377,7 +377,7 @@ def _led_by_a_member(
         metadata = bytes(each.member_metadata or b"")
         assignment = bytes(each.member_assignment or b"")
         more = {"metadata": metadata, "assignment": assignment, **read(metadata, assignment)}
-        members.append(_member(each, each.group_instance_id, more))
+        members.append(_member(each, each.group_instance_id, **more))
     return _description(row, kind, members, row.protocol_data or "")
 
 
@@ -422,7 +422,7 @@ def _read_connect_worker(metadata: bytes, assignment: bytes) -> dict[str, Any]:
     return {"connect": connect}
 
 
-def _member(each: Message, instance_id: str | None, more: Mapping[str, Any]) -> Member:
+def _member(each: Message, instance_id: str | None, **more: Any) -> Member:  # noqa: ANN401
     return Member(
         id=each.member_id,
         instance_id=instance_id,
@@ -459,13 +459,11 @@ def _consumer(row: Message) -> Description:
     members = [
         _member(
             *(each, each.instance_id),
-            {
-                "rack": each.rack_id,
-                "topics": tuple(sorted(each.subscribed_topic_names)) or None,
-                "pattern": each.subscribed_topic_regex or None,
-                "assigned": held(each.assignment),
-                "target": held(each.target_assignment),
-            },
+            rack=each.rack_id,
+            topics=tuple(sorted(each.subscribed_topic_names)) or None,
+            pattern=each.subscribed_topic_regex or None,
+            assigned=held(each.assignment),
+            target=held(each.target_assignment),
         )
         for each in row.members
     ]
@@ -492,18 +490,16 @@ def _streams(row: Message) -> Description:
     members = [
         _member(
             *(each, each.instance_id),
-            {
-                "rack": each.rack_id,
-                "streams": StreamsClient(
-                    process=each.process_id,
-                    tags={tag.key: tag.value for tag in each.client_tags},
-                    active=tasks(each.assignment.active_tasks),
-                    standby=tasks(each.assignment.standby_tasks),
-                    warmup=tasks(each.assignment.warmup_tasks),
-                    offsets=sums(each.task_offsets),
-                    ends=sums(each.task_end_offsets),
-                ),
-            },
+            rack=each.rack_id,
+            streams=StreamsClient(
+                process=each.process_id,
+                tags={tag.key: tag.value for tag in each.client_tags},
+                active=tasks(each.assignment.active_tasks),
+                standby=tasks(each.assignment.standby_tasks),
+                warmup=tasks(each.assignment.warmup_tasks),
+                offsets=sums(each.task_offsets),
+                ends=sums(each.task_end_offsets),
+            ),
         )
         for each in row.members
     ]

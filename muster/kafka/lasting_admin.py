@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 TIMEOUT_S = 15
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 
 
 class LastingAdmin:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from muster.assignor import registry
 from muster.assignor.model import Assignor
@@ -48,7 +48,6 @@ class Checkpoint:
         begun: end offsets of the batch that was started after it; None = none was.
         follows_another: whether it replaces a lost one of another coordinator
             (`streams.checkpoint.unverified` stores that).
-        predecessors_obey: whether all coordinators that may still run obey the ticks of this one.
     """
 
     snapshot: GroupSnapshot | None = None
@@ -56,7 +55,6 @@ class Checkpoint:
     through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
     begun: Offsets | None = None
     follows_another: bool = False
-    predecessors_obey: bool = False
 
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
@@ -64,7 +62,7 @@ class Checkpoint:
             return Group.new(GROUP, unverified=self.follows_another)
         snapshot = read_back(self.snapshot)
         if self.group is None:
-            return Group.recover(snapshot, predecessors_obey=self.predecessors_obey)
+            return Group.recover(snapshot)
         return Group.restore(snapshot, self.group.liveness())
 
 
@@ -91,13 +89,8 @@ class Job:
         epoch: coordinator epoch, the offset of its claim.
         group: the group after the newest batch.
         batch: the batch that is not published yet.
-        stops_at: true time from which it starts no batch, because it has read a later claim.
-        generations: number of generations it opened.
         behind_until: true time until which it takes no batch.
-        late_ms: how much later than usual its records reach Kafka.
-        skew: topic → true time until which it reads nothing new from it.
         is_woken: whether it will soon look for a batch.
-        obeys: whether it obeys ticks that name a later coordinator; old versions do not.
         aside: computes large placements; None = they are computed in the batch.
     """
 
@@ -110,49 +103,33 @@ class Job:
         self.checkpoint = checkpoint
         self.group = checkpoint.restored()
         self.batch: Batch | None = None
-        self.stops_at = float("inf")
-        self.behind_until = self.late_ms = 0.0
+        self.behind_until = 0.0
         self.is_woken = False
-        self.obeys = True
         self.aside: Aside | None = None
-        self.skew: dict[str, float] = {}
-        self.generations = 0
 
     @classmethod
-    def recovering(cls, log: Log, epoch: int, *, predecessors_obey: bool = False) -> Job:
+    def recovering(cls, log: Log, epoch: int) -> Self:
         """A coordinator without a checkpoint; the first one follows no other."""
-        checkpoint = Checkpoint(
-            log.snapshot, follows_another=epoch > FIRST_EPOCH, predecessors_obey=predecessors_obey
-        )
+        checkpoint = Checkpoint(log.snapshot, follows_another=epoch > FIRST_EPOCH)
         if log.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
         return cls(log, epoch, checkpoint)
 
-    def take(self, now: float) -> Batch | None:
+    def take(self) -> Batch | None:
         """Compute the next batch; None = there is nothing new.
 
         Raises:
             InvariantViolation: as `decide`.
         """
-        end = self.checkpoint.begun or self._end(now)
+        end = self.checkpoint.begun or self.log.ends()
         if end == self.checkpoint.through:
             return None
         self.checkpoint.begun = end
-        events = self.log.between(self.checkpoint.through, end)
-        if not self.obeys:
-            events = [self._without_later(event) for event in events]
-        step = self.decide(events)
+        step = self.decide(self.log.between(self.checkpoint.through, end))
         self.group = step.group
         self.batch = Batch(step, end)
         return self.batch
-
-    def _without_later(self, event: Event) -> Event:
-        """The event as an old version reads it, which ignores the mark of a later coordinator."""
-        if not isinstance(event, Tick) or event.published is None:
-            return event
-        is_later = event.published.coordinator_epoch > self.epoch
-        return replace(event, published=None) if is_later else event
 
     def decide(self, events: Sequence[Event]) -> Step:
         """Compute the step for a batch of events.
@@ -169,15 +146,7 @@ class Job:
         )
         if step.changed:
             invariants.check(step.group)
-        self.generations += step.group.generation > self.group.generation
         return step
-
-    def _end(self, now: float) -> Offsets:
-        through = self.checkpoint.through
-        return {
-            topic: through[topic] if now < self.skew.get(topic, 0.0) else end
-            for topic, end in self.log.ends().items()
-        }
 
     def commit(self) -> None:
         """The batch has been published."""
@@ -208,19 +177,12 @@ class Jobs:
         self._rng = rng
         self._kind = kind
         self._epochs = itertools.count(FIRST_EPOCH)
-        self._generations = 0  # of those that have ended
-
-    @property
-    def generations(self) -> int:
-        """Generations opened so far."""
-        return self._generations + sum(job.generations for job in self.running)
 
     def begin(self, checkpoint: Checkpoint | None = None) -> None:
         """Start a coordinator; without a checkpoint it recovers from the published records."""
         epoch = next(self._epochs)
         if checkpoint is None:
-            predecessors_obey = bool(self.running) and all(job.obeys for job in self.running)
-            job = self._kind.recovering(self._log, epoch, predecessors_obey=predecessors_obey)
+            job = self._kind.recovering(self._log, epoch)
         else:
             job = self._kind(self._log, epoch, checkpoint)
         self.newest = job
@@ -241,12 +203,6 @@ class Jobs:
         if job is not None:
             job.behind_until = max(job.behind_until, self._simulation.now + for_ms)
 
-    def skew(self, topic: str, for_ms: int) -> None:
-        """The newest coordinator reads nothing new from one topic for a while."""
-        job = self.newest
-        if job is not None:
-            job.skew[topic] = max(job.skew.get(topic, 0.0), self._simulation.now + for_ms)
-
     def restart(self, written: int, *, checkpoint: bool) -> None:
         """The newest coordinator ends in the middle of a write, and soon starts again.
 
@@ -266,25 +222,6 @@ class Jobs:
 
         self._simulation.at(self._simulation.now + delay(self._rng, 50), again)
 
-    def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
-        """A second coordinator, without a checkpoint, claims the group while the first runs.
-
-        The first reads the claim after `notices_ms`, writes `late_ms` later than usual, and may
-        obey the second one's ticks. The second takes `starts_ms` until its first batch.
-        """
-        job = self.newest
-        if job is None:
-            return
-        now = self._simulation.now
-        job.stops_at = now + notices_ms
-        job.late_ms = late_ms
-        job.obeys = obeys
-        # It reads the claim even if no event comes.
-        self._simulation.at(job.stops_at, lambda: self._wake(job, 0.0))
-        self.begin()
-        assert self.newest is not None
-        self.newest.behind_until = now + starts_ms
-
     # ------------------------------------------------------------------------------- one batch
 
     def _wake(self, job: Job, after: float) -> None:
@@ -297,19 +234,18 @@ class Jobs:
         if job not in self.running or job.batch is not None:
             return
         now = self._simulation.now
-        if now >= job.stops_at:
-            self._end(job)
-            return
         later = max(self._simulation.away_until, job.behind_until)
         if now < later:
             self._wake(job, later - now)
             return
-        batch = job.take(now)
+        batch = job.take()
         if batch is not None:
-            late = delay(self._rng, 12) + job.late_ms
-            self._simulation.at(now + late, lambda: self._publish(job, batch))
-        elif later_seen := [at for at in job.skew.values() if at > now]:
-            self._wake(job, min(later_seen) - now)
+            published_at = now + self._writing_ms(job)
+            self._simulation.at(published_at, lambda: self._publish(job, batch))
+
+    def _writing_ms(self, job: Job) -> float:
+        """How long after a batch was computed its records reach Kafka."""
+        return delay(self._rng, 12)
 
     def _publish(self, job: Job, batch: Batch) -> None:
         if job not in self.running or job.batch is not batch:
@@ -325,7 +261,7 @@ class Jobs:
     def _write(self, job: Job, batch: Batch, percent: int) -> None:
         records = [r for r in batch.step.records if self._rng.randrange(100) < percent]
         delivered = self._log.publish(records)
-        if self._simulation.trace.is_kept:
+        if self._simulation.is_traced:
             self._trace(job, batch, delivered)
         for record in delivered:
             self._simulation.deliver(record)
@@ -345,7 +281,6 @@ class Jobs:
 
     def _end(self, job: Job) -> None:
         self.running.remove(job)
-        self._generations += job.generations
         if self.newest is job:
             self.newest = None
         self._simulation.trace_line(f"coordinator {job.epoch} has ended")

@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
-from muster.protocol.covers import Cover
 from muster.protocol.events import Event, Tick
 from muster.protocol.records import WakeUp
 from muster.simulation.jobs import Job, Jobs
 from muster.simulation.log import GROUP, Log, MemberRecord, delay
-from muster.simulation.trace import Trace
 
 BEGINNING_MS = 1_000_000
 TICK_AGAIN_MS = 1_000
@@ -50,14 +48,14 @@ class SimulatedKafka:
         away_until: true time until which the broker is away.
         log: the topics.
         jobs: the coordinators; none runs before `jobs.begin`.
-        trace: what happened, if it is kept.
+        is_traced: whether `trace_line` is wanted; check it before building an expensive line.
     """
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = Job) -> None:
         self.now = float(BEGINNING_MS)
         self.away_until = 0.0
         self.log = Log()
-        self.trace = Trace(is_kept=traced)
+        self.is_traced = traced
         self._agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._rng = Random(f"broker/{seed}")  # noqa: S311 — no secret
@@ -91,19 +89,13 @@ class SimulatedKafka:
 
     # ----------------------------------------------------------------------- what members need
 
-    def write(
-        self,
-        sender: Client,
-        event: Event,
-        done: Callable[[], None],
-        append: Callable[[Event], None] | None = None,
-    ) -> None:
-        """Write an event to the log, or to `append`, later and behind its sender's others."""
+    def write(self, sender: Client, event: Event, done: Callable[[], None]) -> None:
+        """Write an event to the log, later and behind its sender's others."""
         arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
         sender.sent_until = arrives
 
         def arrive() -> None:
-            (append or self._append)(event)
+            self._append(event)
             self.at(self.now + self._delay(3), done)
 
         self.at(arrives, lambda: self._when_back(arrive))
@@ -118,8 +110,7 @@ class SimulatedKafka:
         self.at(self.now + self._delay(3), lambda: self._when_back(look))
 
     def trace_line(self, text: str) -> None:
-        """Add a line to the trace."""
-        self.trace.add(self.clock_ms, text)
+        """Note what happened now, for people; a simulation that shows it overrides this."""
 
     # ------------------------------------------------------------------------------- the broker
 
@@ -140,26 +131,13 @@ class SimulatedKafka:
         if wake is None or wake.at_ms is None or number == self._ticked:
             return
         self._ticked = number
+        self.at(wake.at_ms + self._delay(5), lambda: self._ring(wake, number))
 
-        def ring() -> None:
-            if self.log.wakes != number:
-                return
-            needless_ms = self.needless_until_ms(wake)
-            if needless_ms > self.now:
-                self.at(needless_ms + self._delay(5), ring)
-            else:
-                self.send(Tick(group=GROUP, published=wake.published, cover=self.cover()))
-                self.at(self.now + TICK_AGAIN_MS, ring)
-
-        self.at(wake.at_ms + self._delay(5), ring)
-
-    def needless_until_ms(self, wake: WakeUp) -> int:
-        """Until when the group needs no tick; 0 = now, because this clock hears no heartbeats."""
-        return 0
-
-    def cover(self) -> Cover | None:
-        """The cover of a tick; None = this clock hears no heartbeats."""
-        return None
+    def _ring(self, wake: WakeUp, number: int) -> None:
+        """Send a tick for the wake-up of this number, if it is still the newest."""
+        if self.log.wakes == number:
+            self.send(Tick(group=GROUP, published=wake.published))
+            self.at(self.now + TICK_AGAIN_MS, lambda: self._ring(wake, number))
 
     def _append(self, event: Event) -> None:
         self.log.append(event, int(self.now))

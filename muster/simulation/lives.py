@@ -10,7 +10,8 @@ for hours, in which the group must settle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -165,7 +166,8 @@ class _Life:
         self.events.append({"at_ms": self.at_ms, **event})
 
     def _add_random_event(self) -> None:
-        choices = [self._join, self._join, self._leave, self._crash, self._restart]
+        ends = [partial(self._end, how) for how in ("leave", "crash")]
+        choices: list[Callable[[], None]] = [self._join, self._join, *ends, self._restart]
         choices += [self._return] * (2 if self.ended else 0)
         choices += [self._drain, self._roll]
         choices += [] if self.fixed else [self._configure, self._grow]
@@ -212,12 +214,6 @@ class _Life:
         self.present.remove(name)
         self.ended.append(name)
         self._add(**{how: name})
-
-    def _leave(self) -> None:
-        self._end("leave")
-
-    def _crash(self) -> None:
-        self._end("crash")
 
     def _restart(self) -> None:
         """A member ends and returns after a short or a longer time."""

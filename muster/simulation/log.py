@@ -40,11 +40,6 @@ def topic_of(event: Event) -> str:
     return "lag" if isinstance(event, LagReport) else "membership"
 
 
-def newer(before: GroupSnapshot | None, written: GroupSnapshot) -> GroupSnapshot:
-    """Which of two states of the group is read back, as `streams.recovery` chooses."""
-    return before if before is not None and before.generation > written.generation else written
-
-
 @dataclass(slots=True)
 class Log:
     """The topics.
@@ -84,7 +79,9 @@ class Log:
             if isinstance(record, MemberAssignment | MemberGone):
                 for_members.append(record)
             elif isinstance(record, GroupSnapshot):
-                self.snapshot = newer(self.snapshot, record)
+                # `streams.recovery` chooses so, too, which of two states is read back.
+                if self.snapshot is None or self.snapshot.generation <= record.generation:
+                    self.snapshot = record
             elif isinstance(record, WakeUp):
                 self.wake = record
                 self.wakes += 1

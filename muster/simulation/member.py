@@ -19,6 +19,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.simulation.disk import Disk
+from muster.worker.holdings import tasks_by_role
 from muster.worker.session_steps import GATHER_MS
 
 RETRY_MS = 1_000
@@ -190,11 +191,7 @@ class SimulatedMember:
     def _obey(self, record: MemberAssignment) -> set[Task]:
         """Act on an assignment; return tasks that have a copy now and had none before."""
         self.member, self.epoch, self.retry_ms = True, record.epoch, None
-        assigned = {
-            Role.ACTIVE: set(record.active),
-            Role.STANDBY: set(record.standby),
-            Role.LEARNER: set(record.learner),
-        }
+        assigned = {role: set(tasks) for role, tasks in tasks_by_role(record).items()}
         self._switch(assigned)
         self._stop(assigned)
         begun: set[Task] = set()

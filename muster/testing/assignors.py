@@ -224,13 +224,10 @@ def _smallest_found(raw: Row, breaks: Law) -> Row:
     def fails(part: Sequence[Row]) -> bool:
         return bool(part) and breaks(of(part)) is not None
 
-    small, again = of(shrunk(raw["members"], fails, PLAYS_MAX)), True
-    while again:
-        again = False
-        for simpler in _simpler(small):
-            if breaks(simpler) is not None:
-                small, again = simpler, True
-                break
+    simpler: Row | None = of(shrunk(raw["members"], fails, PLAYS_MAX))
+    while simpler is not None:
+        small = simpler
+        simpler = next((each for each in _simpler(small) if breaks(each) is not None), None)
     return small
 
 

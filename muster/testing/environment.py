@@ -26,7 +26,7 @@ from muster.testing.simulated_machine import (
     simulate_time,
 )
 from muster.testing.tasks import Tasks, units_of
-from muster.testing.threads import Threads, current_machine
+from muster.testing.threads import FOREVER, Threads, current_machine
 from muster.testing.worker import SimulatedWorker
 from muster.worker.lease import stop_ms
 
@@ -41,7 +41,6 @@ EXPIRED_S: Final = 5.0
 """How long `expire` keeps a worker frozen after its session, so that others have its tasks."""
 LOOK_MS: Final = 100.0
 NOWHERE: Final = "simulated:9092"
-FOREVER: Final = float("inf")
 
 
 class Environment:

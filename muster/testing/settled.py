@@ -23,8 +23,6 @@ def unsettled(
     """
     if jobs.newest is None:
         return "no coordinator runs"
-    if len(jobs.running) > 1:
-        return f"{len(jobs.running)} coordinators run"
     group = jobs.newest.group
     running = {w.member_id: w for w in workers if w.is_reachable and not w.has_ended}
     busy = _busy(running.values(), now)

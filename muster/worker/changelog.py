@@ -15,9 +15,8 @@ from operator import index
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
-from muster.kafka.lasting_admin import LastingAdmin, answered
+from muster.kafka.lasting_admin import LATEST, LastingAdmin, answered
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Lag
 from muster.protocol.ids import Task
@@ -41,7 +40,6 @@ SOON_S: Final = 1.0
 RARELY_S: Final = 30.0
 LAG_END: Final = 2**63
 """Lags are below it: events have 64 bits for them, one for the sign."""
-_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 
 
 class ChangelogLags:
@@ -171,7 +169,7 @@ class ChangelogLags:
     def _ends(self, places: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
         if not places:
             return {}
-        ends, failure = answered(self._admin.client, places, _LATEST, ANSWER_S)
+        ends, failure = answered(self._admin.client, places, LATEST, ANSWER_S)
         if failure is not None:
             log.info("changelogs do not say where they end: %s", failure)
             self._admin.replace()  # refused for an old epoch, it would be refused for minutes

@@ -27,9 +27,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
-from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.lasting_admin import LATEST, LastingAdmin
 from muster.worker.messages import CaughtUp
 
 log = logging.getLogger("muster.worker.kafka")
@@ -44,7 +44,6 @@ ENDS_KEPT: Final = 64
 FRESH_MS_MAX: Final = 10_000
 """A worker finds out that its topic has grown within this time and one heartbeat interval."""
 
-_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 Place: TypeAlias = tuple[str, int]
 
 
@@ -157,7 +156,7 @@ class Progress:
             self._admin.replace()
         try:
             admin = self._admin.client
-            request = {TopicPartition(*place): _LATEST}
+            request = {TopicPartition(*place): LATEST}
             (answer,) = admin.list_offsets(request, request_timeout=ANSWER_S).values()
         except KafkaException as error:
             log.info("cannot ask where %s-%d ends: %s", *place, error)

@@ -136,7 +136,7 @@ class Steps:
     def _refused(self, record: MemberAssignment, fault: Fault, now_ms: int) -> list[Action]:
         if self._previous is not None and fault in IN_USE:
             # The older session is this process' own, and all of its tasks have stopped.
-            leave = self._leave_to_return(self._previous, now_ms)
+            leave = self._leave_of(self._previous, True, now_ms)
             self._previous = None
             return [leave, *self._ask(now_ms)]
         self._retry_ms = max(self._retry_ms, now_ms + JOIN_PAUSE_MS // 2)
@@ -305,7 +305,8 @@ class Steps:
                 actions.append(self._leave_of(self.incarnation, self._temporary, now_ms))
             return [*actions, *self._end_with(self._ending)]
         if self._leave_first:
-            actions.append(self._leave_to_return(self.incarnation, now_ms))
+            # Temporary, so that its tasks wait for it: the next event is its join.
+            actions.append(self._leave_of(self.incarnation, True, now_ms))
         self._previous = None if self._leave_first else self.incarnation
         self._seed += 1
         self.incarnation = mixed63(self._seed)
@@ -327,10 +328,6 @@ class Steps:
     def _leave(self, session_input: LeaveAsked, now_ms: int) -> list[Action]:
         leave = self._leave_of(self.incarnation, session_input.temporary, now_ms)
         return [leave, *self._end(session_input, now_ms)]
-
-    def _leave_to_return(self, incarnation: int, now_ms: int) -> Send:
-        # Temporary, so that its tasks wait for it: the next event is its join.
-        return self._leave_of(incarnation, True, now_ms)
 
     def _leave_of(self, incarnation: int, temporary: bool, now_ms: int) -> Send:
         leave = self._events.leave(incarnation, temporary)

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from fault_injection.faults import PINNED
+from fault_injection.faulty_jobs import FaultyJob
 from fault_injection.process import Process
 
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.tasks import TaskSet
-from muster.simulation.jobs import Job
 from muster.state import invariants
 from muster.state.group import Group
 from muster.state.liveness import DEAF, FENCED
@@ -88,7 +88,7 @@ class Checker:
             self._token[task] = (token, user)
 
 
-class CheckedJob(Job):
+class CheckedJob(FaultyJob):
     """A coordinator whose every decision is checked."""
 
     def decide(self, events: Sequence[Event]) -> Step:

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
+from typing import Any, NamedTuple
 
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
 from fault_injection.clock import Clock
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
+from fault_injection.faulty_jobs import FaultyJob, FaultyJobs
 from fault_injection.history import History, NotingProcess
 from fault_injection.process import Process
 
-from muster.protocol.covers import Cover
 from muster.protocol.events import (
     Drain,
     Event,
@@ -28,13 +29,13 @@ from muster.protocol.events import (
     Heartbeat,
     Lag,
     LagReport,
+    Tick,
 )
 from muster.protocol.ids import MemberId
 from muster.protocol.records import WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
-from muster.simulation.jobs import Job
-from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
+from muster.simulation.kafka import BEGINNING_MS, TICK_AGAIN_MS, SimulatedKafka
 from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
 from muster.worker.messages import Send
@@ -49,6 +50,13 @@ only from a heartbeat whose digest differs."""
 CALM_STOP_MS = 300
 """Longest time a process takes to stop tasks once the faults have stopped."""
 LOOK_MS = 250
+LINES_MAX = 400
+
+
+class Apart(NamedTuple):
+    """A heartbeat on its way to the topic of heartbeats."""
+
+    beat: Heartbeat
 
 
 class FaultRun(SimulatedKafka):
@@ -57,10 +65,15 @@ class FaultRun(SimulatedKafka):
     Attributes:
         processes: all that run, oldest first.
         history: what the processes note about their ownership.
+        lines: the newest lines of the trace, if it is kept.
     """
 
-    def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
-        super().__init__(seed, traced=traced, job=job)
+    def __init__(
+        self, seed: int, *, traced: bool = False, job: type[FaultyJob] = CheckedJob
+    ) -> None:
+        super().__init__(seed, traced=traced)
+        self.jobs = FaultyJobs(self, self.log, self._rng, job)
+        self.lines: deque[str] = deque(maxlen=LINES_MAX)
         self.processes: list[Process] = []
         self.history = History()
         self._clock = Clock(seed)
@@ -121,21 +134,33 @@ class FaultRun(SimulatedKafka):
 
     def write_event(self, sender: Process, sent: Send, done: Callable[[], None]) -> None:
         """Write an event, a heartbeat to its own topic if it says so."""
-        self.write(sender, sent.event, done, self._hear if sent.apart else None)
+        self.write(sender, Apart(sent.event) if sent.apart else sent.event, done)
 
-    def _hear(self, event: Event) -> None:
-        assert isinstance(event, Heartbeat)
-        self._clock.heartbeats.append((int(self.now), event))
+    def _append(self, event: Any) -> None:
+        if isinstance(event, Apart):
+            self._clock.heartbeats.append((int(self.now), event.beat))
+        else:
+            super()._append(event)
 
-    def needless_until_ms(self, wake: WakeUp) -> int:
-        """Until when the group needs no tick; 0 = it needs one now."""
-        if wake.agreement is None:
-            return 0
-        return self._clock.needless_until_ms(wake.agreement, int(self.now))
+    def _ring(self, wake: WakeUp, number: int) -> None:
+        """Send a tick with a cover; the agreement of the wake-up may make it needless so far."""
+        if self.log.wakes != number:
+            return
+        now, needless_ms = int(self.now), 0
+        if wake.agreement is not None:
+            needless_ms = self._clock.needless_until_ms(wake.agreement, now)
+        if needless_ms > self.now:
+            again = needless_ms + self._delay(5)
+        else:
+            cover = self._clock.cover(now)
+            self.send(Tick(group=GROUP, published=wake.published, cover=cover))
+            again = self.now + TICK_AGAIN_MS
+        self.at(again, lambda: self._ring(wake, number))
 
-    def cover(self) -> Cover | None:
-        """The cover of a tick."""
-        return self._clock.cover(int(self.now))
+    def trace_line(self, text: str) -> None:
+        """Add a line to the trace."""
+        if self.is_traced:
+            self.lines.append(f"{self.clock_ms:>9,.0f} ms  {text}")
 
     # ----------------------------------------------------------------------- what processes use
 

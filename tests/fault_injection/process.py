@@ -211,7 +211,7 @@ class Process:
         return self._arrived
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
-        if self._simulation.trace.is_kept:
+        if self._simulation.is_traced:
             self._simulation.trace_line(f"{self} takes {tasks_text(tasks)} ({role})")
         if role is Role.ACTIVE:
             self.using |= set(tasks)
@@ -236,14 +236,14 @@ class Process:
             self._simulation.at(self.frozen_until, lambda: self._release(number, role, tasks))
             return
         if self.session.incarnation == number and self.session.record is not None:
-            if self._simulation.trace.is_kept:
+            if self._simulation.is_traced:
                 self._simulation.trace_line(f"{self} has stopped {tasks_text(tasks)} ({role})")
             if role is Role.ACTIVE:
                 self.using -= set(tasks)
             self.give(Released(role, tasks))
 
     def _lose(self, reason: str) -> None:
-        if self._simulation.trace.is_kept:
+        if self._simulation.is_traced:
             self._simulation.trace_line(f"{self} loses everything: {reason}")
         left = max(0.0, min(self.guard_ends - self._simulation.now, self._stopped_by))
         after = left * self._rng.choice((0, 1, self._rng.random()))
@@ -268,7 +268,7 @@ class Process:
 
     def die(self, line: str) -> None:
         """The process ends with all its tasks; `line` says so in the trace."""
-        if self.alive and self._simulation.trace.is_kept:
+        if self.alive and self._simulation.is_traced:
             self._simulation.trace_line(line)
         self.alive = False
         self.using.clear()

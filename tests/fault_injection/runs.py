@@ -17,10 +17,10 @@ from fault_injection import faults
 from fault_injection.checker import CheckedJob, LawBroken
 from fault_injection.fault_run import FaultRun
 from fault_injection.faults import Timed
+from fault_injection.faulty_jobs import FaultyJob
 from fault_injection.placements_aside import AsideJob
 
 from muster import parallel
-from muster.simulation.jobs import Job
 from muster.simulation.shrinking import shrunk
 
 STORM_MS = (5_000, 60_000)
@@ -139,13 +139,13 @@ def _between(rng: Random, low: float, high: float) -> float:
     return float(low * (high / low) ** rng.random())
 
 
-def job_of(seed: int) -> type[Job]:
+def job_of(seed: int) -> type[FaultyJob]:
     """The kind of coordinators in the random run of a seed."""
     return CheckedJob if seed % ASIDE_EVERY else AsideJob
 
 
 def play(
-    seed: int, given: Sequence[Timed], *, traced: bool = False, job: type[Job] = CheckedJob
+    seed: int, given: Sequence[Timed], *, traced: bool = False, job: type[FaultyJob] = CheckedJob
 ) -> tuple[FaultRun, float, str]:
     """Play one run.
 
@@ -191,7 +191,7 @@ def broken(seed: int, given: Sequence[Timed]) -> Broken:
 
     small = shrunk(given, breaks, PLAYS_MAX)
     world, _, law = play(seed, small, traced=True, job=job_of(seed))
-    return Broken(law, seed, tuple(small), len(given), tuple(world.trace.lines))
+    return Broken(law, seed, tuple(small), len(given), tuple(world.lines))
 
 
 def results(seed: int, generations: int, processes: int = 1) -> Iterator[Result]:

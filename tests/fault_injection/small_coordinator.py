@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fault_injection.faults import BEAT_MS, REBALANCE_MS, SESSION_MS
+from fault_injection.faulty_jobs import FaultyJob
 
 from muster.protocol.events import Event, Heartbeat, Join, Leave, Report
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import EMPTY, TaskSet
-from muster.simulation.jobs import Job
 from muster.simulation.log import GROUP, MemberRecord
 from muster.state.machine import Step
 from muster.worker.session_steps import ANYONE
@@ -155,7 +155,7 @@ class SmallCoordinator:
         )
 
 
-class SmallJob(Job):
+class SmallJob(FaultyJob):
     """The small coordinator in a run. It stores nothing, so it must not be restarted."""
 
     _small: SmallCoordinator | None = None

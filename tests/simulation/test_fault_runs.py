@@ -218,8 +218,8 @@ def test_a_run_is_the_same_each_time() -> None:
     """The same seed and faults give the same trace, also in another process."""
     given = runs.stream(7)
     (world, settled_ms, law), (again, _, _) = (runs.play(7, given, traced=True) for _ in range(2))
-    assert len(world.trace.lines) > 100
-    assert (list(world.trace.lines), law) == (list(again.trace.lines), "")
+    assert len(world.lines) > 100
+    assert (list(world.lines), law) == (list(again.lines), "")
     (result,) = runs.results(7, generations=1)  # without a trace
     assert (result.settled_ms, result.generations) == (settled_ms, world.generations)
     assert result.faults == Counter(type(fault).__name__ for _, fault in given)

@@ -23,6 +23,7 @@ from fault_injection.faults import (
     Stops,
     Timed,
 )
+from fault_injection.faulty_jobs import FaultyJob
 from fault_injection.small_coordinator import TASKS, SmallJob
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,14 +31,13 @@ from support.suite.examples import examples
 
 from muster.protocol.digest import Holding
 from muster.protocol.tasks import TaskSet
-from muster.simulation.jobs import Job
 from muster.worker.session_states import State
 
 NOT_OF_MEMBERS = (
     *(faults.Restarts, faults.Usurps),  # the small coordinator stores nothing
     *(faults.Configures, faults.Drains, faults.Lags),  # it ignores these
 )
-COORDINATORS = [SmallJob, Job]
+COORDINATORS = [SmallJob, FaultyJob]
 LAG_MAX_MS = REBALANCE_MS // 4
 """Longest time that the small coordinator is behind."""
 
@@ -116,7 +116,7 @@ def test_the_streams_have_every_fault() -> None:
 
 
 @pytest.mark.parametrize("job", COORDINATORS)
-def test_a_reader_that_hangs(job: type[Job]) -> None:
+def test_a_reader_that_hangs(job: type[FaultyJob]) -> None:
     """Its heartbeats go on, but it reads no revocation: it stops, and the other gets its tasks.
 
     It joins again and gets tasks again, so the other has all of them only for a while.
@@ -135,7 +135,7 @@ def test_a_reader_that_hangs(job: type[Job]) -> None:
 
 
 @pytest.mark.parametrize("job", COORDINATORS)
-def test_leaving_during_faults(job: type[Job]) -> None:
+def test_leaving_during_faults(job: type[FaultyJob]) -> None:
     """A member that leaves during faults ends, and the other one gets its tasks."""
     world = FaultRun(0, job=job)
     world.play([(0, Starts("W1")), (0, Starts("W2")), (3_000, Freezes("W2", 1_500))])
