@@ -48,9 +48,6 @@ POLL_S_MAX = 0.5
 """The longest wait for a wake-up record."""
 HELD_POLL_S = 0.02
 """The longest wait for one while a tick waits for heartbeats."""
-BEHIND_TICKS = 100
-"""Ticks a second for all groups together while the query is behind: more would only make the
-backlog longer, and a tick has no effect before it is read."""
 UNKNOWN_GROUP_TICKS = 20
 """Ticks a second for all groups together that have no wake-up, but members that write heartbeats: a
 batch takes in only a few such groups, and any writer can invent them."""
@@ -85,7 +82,7 @@ class Clock(Loop):
         super().__init__("muster-clock")
         self._canary = canary
         self._is_behind = is_behind
-        self._behind_s = self._strange_s = 0.0
+        self._strange_s = 0.0
         self._clients = clients
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
@@ -164,7 +161,7 @@ class Clock(Loop):
         """
         if by_ms := self._time.take_correction_ms():
             self._schedule.set_back(by_ms)
-        return self._schedule.due(self.now_ms(), self._most())
+        return self._schedule.due(self.now_ms(), is_behind=self._is_behind())
 
     def _wake(
         self,
@@ -201,16 +198,6 @@ class Clock(Loop):
             if sleeper not in self._schedule:
                 self._tick(producer, sleeper, None)
             self._heartbeats.forget(sleeper)
-
-    def _most(self) -> int | None:
-        """How many groups may be ticked now; None = all."""
-        if not self._is_behind():
-            return None
-        now_s = time.monotonic()
-        if now_s - self._behind_s < 1:
-            return 0
-        self._behind_s = now_s
-        return BEHIND_TICKS
 
     def _read(self, consumer: Consumer) -> None:
         """Read new wake-ups, and wait for one until the next alarm at most."""

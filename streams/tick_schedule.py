@@ -3,7 +3,8 @@
 A group has one alarm: the time of its newest wake-up. `Schedule.due` returns the groups whose time
 has come, with some that are a little early, so that the query reads many ticks in one batch. It
 leaves out a group whose members heartbeat as agreed, and one that has used up its ticks. A group
-that does not answer gets its tick again, ever more rarely. `clock` writes the ticks.
+that does not answer gets its tick again, ever more rarely, and a query that is behind gets few
+ticks. `clock` writes them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ BURST = 8
 SPACING_MS = 500
 """The time between further ticks of a group. Its config decides how often it asks to be woken, so
 without a limit the ticks of one group could slow the job down for all groups."""
+BEHIND_TICKS = 100
+"""Ticks a second for all groups together while the query is behind: more would only make the
+backlog longer, and a tick has no effect before it is read."""
 EARLY_TICKS_MAX = 128
 """With a tick that is due, the clock writes up to this many others early, so that the query reads
 them all in one batch."""
@@ -87,6 +91,7 @@ class Schedule:
         self._needless_until_ms = needless_until_ms
         self._alarms: dict[Sleeper, _Alarm] = {}
         self._allowed: dict[Sleeper, _Allowance] = {}
+        self._behind_ms = -1_000
         self._queue: list[tuple[int, Sleeper]] = []
         self._early: list[tuple[int, int, Sleeper]] = []
 
@@ -152,18 +157,23 @@ class Schedule:
                 alarm.at_ms -= by_ms
             elif alarm.at_ms > alarm.wanted_ms:
                 alarm.at_ms = max(alarm.at_ms - by_ms, alarm.wanted_ms)
+        self._behind_ms -= by_ms
         for allowance in self._allowed.values():
             allowance.since_ms -= by_ms
         self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
         heapq.heapify(self._queue)
 
-    def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
-        """The groups that are due, at most so many, each with the mark of its wake-up.
+    def due(self, now_ms: int, *, is_behind: bool = False) -> list[tuple[Sleeper, Mark | None]]:
+        """The groups that are due, each with the mark of its wake-up.
 
-        Each of them is scheduled again, in case the job does not answer the tick.
+        Each of them is scheduled again, in case the job does not answer the tick. While the query
+        is behind they are `BEHIND_TICKS` a second at most, all groups together.
         """
         due: list[tuple[Sleeper, Mark | None]] = []
-        most = len(self._alarms) if most is None else most
+        most = len(self._alarms)
+        if is_behind:
+            most = BEHIND_TICKS if now_ms - self._behind_ms >= 1_000 else 0
+            self._behind_ms = now_ms if most else self._behind_ms
         while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
             due += self._taken(*heapq.heappop(self._queue), now_ms)
         most = min(most, len(due) + EARLY_TICKS_MAX) if due else 0

@@ -1,4 +1,7 @@
-"""The share of one group in a batch: its large rows beyond the share are refused unread.
+"""What one group may take up in bytes: of a batch, and of the state store.
+
+Its large rows beyond its share of a batch are refused unread. A group whose stored values would be
+larger than ``muster.group.bytes.max`` stays as it was, and the batch's events become dead letters.
 
 One key may bring a batch twenty thousand rows of a megabyte each. Holding them fills the memory of
 the process, decoding them takes minutes, and all other groups wait. So a group's share of a batch
@@ -20,6 +23,8 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
+from muster.streams.batch.stored_values import Stored
+
 LARGE_BYTES = 4_096
 BYTES_MIN = 4 << 20
 """Bytes of large rows that every group may bring into a batch; decoding them takes 0.15 s."""
@@ -29,6 +34,10 @@ GROWTH = 16
 CONFIGS_MAX = 4
 LARGE_CONFIGS_MAX = 1
 BEGINNING_BYTES = 512
+
+
+class TooLarge(Exception):
+    """A group needs more room in the state store than a group may have."""
 
 
 class Share(NamedTuple):
@@ -46,6 +55,18 @@ class Share(NamedTuple):
 def bytes_max(snapshot: bytes | None) -> int:
     """Bytes of large rows that a group may bring into a batch, by its stored snapshot."""
     return min(max(BYTES_MIN, GROWTH * len(snapshot or b"")), BYTES_MAX)
+
+
+def check_stored(stored: Stored, most: int) -> None:
+    """Check that each stored value of a group has at most so many bytes.
+
+    Raises:
+        TooLarge: one has more; the message names it.
+    """
+    for what, value in zip(stored._fields, stored, strict=True):
+        size = len(value or b"")
+        if size > most:
+            raise TooLarge(f"a {what} of {size} bytes; muster.group.bytes.max is {most}")
 
 
 def of(

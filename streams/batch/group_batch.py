@@ -41,7 +41,7 @@ from muster.state.assignor_outcome import Aside
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import Step, advance
-from muster.streams.batch import outbox
+from muster.streams.batch import byte_limits, outbox
 from muster.streams.batch.inbox import Inbox
 from muster.streams.batch.letter_limits import LetterBudget
 from muster.streams.batch.stored_values import (
@@ -60,10 +60,6 @@ PARKED = "the group is parked"
 STORY_CHARS_MAX = 8_000
 PROBATION_MS = 600_000
 """How long the batches of a released group run in child processes: members answer, tasks move."""
-
-
-class TooLarge(Exception):
-    """A group needs more room than a group may have."""
 
 
 class Rows(NamedTuple):
@@ -231,7 +227,7 @@ def take(
         if deletion.may_be_forgotten(step.group):
             return _forgotten(before, step, stored, inbox, publisher, budget)
         return _went_well(step.group, step.records, stored, inbox, publisher, budget, since_ms)
-    except TooLarge as error:
+    except byte_limits.TooLarge as error:
         return _parked(stored, inbox, str(error), publisher, budget, DeadLetter.TOO_LARGE)
     except InvariantViolation as violation:
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
@@ -297,10 +293,7 @@ def _went_well(
     header = Header(flags, tag, clock_ms)
     parts = Parts(header, inbox.replay_guard, group.liveness(), until_ms, inbox.credit)
     after = Stored(parts.to_bytes(), snapshot)
-    for what, value in zip(("liveness", "snapshot"), after, strict=True):
-        size, most = len(value or b""), publisher.group_bytes_max
-        if size > most:
-            raise TooLarge(f"a {what} of {size} bytes; muster.group.bytes.max is {most}")
+    byte_limits.check_stored(after, publisher.group_bytes_max)
     return BatchResult(rows, group, after)
 
 

@@ -22,7 +22,7 @@ from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.metrics import Metrics
-from muster.streams.tick_schedule import BURST, SPACING_MS, Schedule
+from muster.streams.tick_schedule import BEHIND_TICKS, BURST, SPACING_MS, Schedule
 
 EAGER, CALM = Sleeper("muster", GroupId("eager")), Sleeper("muster", GroupId("calm"))
 ESCAPE = "\x1b]0;owned\x07"
@@ -44,13 +44,20 @@ def test_a_group_is_ticked_at_most_so_often() -> None:
 
 
 def test_so_many_ticks_at_once_while_the_query_is_behind() -> None:
-    """Of 100 due groups each call ticks 7, in turn."""
+    """Of 250 due groups each second ticks 100, in turn; then there is no limit again."""
     schedule = Schedule()
-    sleepers = [Sleeper("muster", GroupId(f"g{n:03}")) for n in range(100)]
+    sleepers = [Sleeper("muster", GroupId(f"g{n:03}")) for n in range(250)]
     for sleeper in sleepers:
         schedule.note(sleeper, 5)
-    found = [sleeper for _ in range(14) for sleeper, _ in schedule.due(10, 7)]
-    assert found == sleepers[:98]
+    by_ms = {
+        now_ms: [sleeper for sleeper, _ in schedule.due(now_ms, is_behind=True)]
+        for now_ms in range(10, 1_200, 100)
+    }
+    assert {now_ms: found for now_ms, found in by_ms.items() if found} == {
+        10: sleepers[:BEHIND_TICKS],
+        1_010: sleepers[BEHIND_TICKS : 2 * BEHIND_TICKS],
+    }
+    assert [sleeper for sleeper, _ in schedule.due(1_200)][:50] == sleepers[200:]
 
 
 def test_short_intervals_beside_a_long_session_are_no_reason_to_tick() -> None:
