@@ -89,7 +89,7 @@ class Timers:
 
     followup_ms: int | None = None
     delay_until_ms: int | None = None
-    drain_until_ms: Mapping[int, int] = field(default_factory=dict)
+    drain_until_ms: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
