@@ -180,7 +180,7 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.is_overtaken and draft.target.asked_ms is None:
         deadlines_ms.append(draft.sessions.clock_ms)
-    if draft.target.asked_ms is not None and is_pending(draft):
+    if draft.target.asked_ms is not None:
         deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         deadlines_ms.append(gate_ms(draft))

@@ -60,7 +60,8 @@ class Target:
         again: the assignor wants another round when all releases are acknowledged (Connect).
         deferred: an outcome which the next batch applies (`assignor_outcome.py`).
         asked_ms: group clock when a placement was asked for that is computed aside, and not
-            applied yet; None = there is none.
+            applied yet; None = there is none. If no generation is pending, it is asked for a
+            follow-up.
         is_overtaken: causes for another generation came since then; the batch after the one that
             applies the answer opens it.
     """
