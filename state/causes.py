@@ -14,6 +14,8 @@ REJOINED = "rejoined"
 DRAINING = "draining"
 UNDRAINED = "no longer draining"
 READY = "ready"
+FOLLOW_UP = "follow-up"
+"""The time of an assignor's follow-up has come."""
 
 _ORDER = (JOINED, RETURNED, REJOINED, CHANGED, LEFT, EXPIRED, FENCED, DRAINING, UNDRAINED)
 _LISTED_MAX = 3
@@ -122,7 +124,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (CHANGED, CHANGED),
     ("delay ended", "delay"),
     ("all releases acknowledged", "released"),
-    ("follow-up", "followup"),
+    (FOLLOW_UP, "followup"),
 )
 _CONFIG = re.compile(r"assignor .* → |config (changed|read)|\d+ tasks? |tasks declared anew")
 

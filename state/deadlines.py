@@ -42,7 +42,7 @@ def move_to(draft: Draft, at_ms: int) -> None:
     session_clock.catch_up(sessions, step_ms)
     if at_ms <= sessions.clock_ms:
         return
-    before_ms = sessions.clock_ms
+    before_ms, drained_ms = sessions.clock_ms, draft.next_drained_ms()
     session_clock.move_to(sessions, at_ms, step_ms)
     silent, slow = sessions.overdue()
     for slot in silent:
@@ -57,7 +57,7 @@ def move_to(draft: Draft, at_ms: int) -> None:
             membership.remove(draft, slot, causes.EXPIRED)
         else:
             fencing.fence_late(draft, slot)
-    _decide_clock(draft, before_ms)
+    _decide_clock(draft, before_ms, drained_ms)
 
 
 def prove(draft: Draft, tick: Tick) -> None:
@@ -89,11 +89,18 @@ def prove(draft: Draft, tick: Tick) -> None:
         draft.sessions.set_response_deadline(slot, patience_ms, step_ms)
 
 
-def _decide_clock(draft: Draft, before_ms: int) -> None:
+def _decide_clock(draft: Draft, before_ms: int, drained_ms: int | None) -> None:
+    """Decide those of the group clock; `drained_ms` is the first one of a drain after `before_ms`.
+
+    A batch may have thousands of times, and a group thousands of drains; so the drains are looked
+    through at that time only.
+    """
     now_ms = draft.sessions.clock_ms
     if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now_ms:
         draft.timers.delay_until_ms = None
         draft.causes.add("delay ended")
+    if drained_ms is None or drained_ms > now_ms:
+        return
     for slot, at_ms in draft.timers.drain_until_ms.items():
         if before_ms < at_ms <= now_ms:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
@@ -104,11 +111,8 @@ def next_decided_ms(draft: Draft) -> int | None:
 
     The others are decided once, at the end of a batch.
     """
-    now_ms = draft.sessions.clock_ms
-    deadlines_ms = [at for at in draft.timers.drain_until_ms.values() if at > now_ms]
-    if draft.timers.delay_until_ms is not None:
-        deadlines_ms.append(draft.timers.delay_until_ms)
-    return min(deadlines_ms, default=None)
+    deadlines_ms = (draft.next_drained_ms(), draft.timers.delay_until_ms)
+    return min((at_ms for at_ms in deadlines_ms if at_ms is not None), default=None)
 
 
 def is_settled(draft: Draft) -> bool:
@@ -170,7 +174,7 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.is_overtaken and draft.target.asked_ms is None:
         deadlines_ms.append(draft.sessions.clock_ms)
-    if draft.target.asked_ms is not None and is_pending(draft):
+    if draft.target.asked_ms is not None:
         deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         deadlines_ms.append(gate_ms(draft))

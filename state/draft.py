@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from operator import attrgetter, is_
 from typing import Any
 
@@ -36,6 +37,7 @@ from muster.state.causes import Causes
 from muster.state.departed_members import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
+from muster.state.kept_drains import KeptDrains
 from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
@@ -90,6 +92,7 @@ class Draft:
         acknowledged: slots whose release was acknowledged in this batch.
         on_disk: copies that a member gave up in this batch, in a report with the lag of what is
             left on its disk.
+        kept_drains: the drains that outlive their member.
         touched: slots whose expected digest or state may be stale.
         freed_slots: slots freed in this batch; a new member gets one in the next batch at the
             earliest.
@@ -108,7 +111,7 @@ class Draft:
     settings: Settings
     table: TaskTable
     hashes: NDArray[np.uint64]
-    drains: tuple[KeptDrain, ...]
+    kept_drains: KeptDrains
     dead: bool
     sources: tuple[Source, ...]
     found: tuple[Found, ...]
@@ -147,6 +150,7 @@ class Draft:
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
+        self._drains_due: list[tuple[int, int]] | None = None  # heap of (deadline, slot)
 
     @property
     def changed(self) -> bool:
@@ -199,10 +203,41 @@ class Draft:
         self.addressed.discard(slot)
         self.acknowledged.discard(slot)
         self.recovered(slot)
-        self.timers.drain_until_ms = {
-            s: at for s, at in self.timers.drain_until_ms.items() if s != slot
-        }
+        self.set_drain_deadline(slot, None)
         return member
+
+    def set_drain_deadline(self, slot: int, at_ms: int | None) -> None:
+        """Set when placements leave a draining member out; None = no deadline."""
+        deadlines_ms = self.timers.drain_until_ms
+        if at_ms is None and slot not in deadlines_ms:
+            return
+        if deadlines_ms is self.group.timers.drain_until_ms:  # copied once a batch
+            deadlines_ms = self.timers.drain_until_ms = dict(deadlines_ms)
+        deadlines_ms.pop(slot, None)
+        if at_ms is not None:
+            deadlines_ms[slot] = at_ms
+            if self._drains_due is not None:
+                heappush(self._drains_due, (at_ms, slot))
+
+    def next_drained_ms(self) -> int | None:
+        """The earliest deadline of a draining member that is later than the group clock."""
+        deadlines_ms, now_ms = self.timers.drain_until_ms, self.sessions.clock_ms
+        if self._drains_due is None:
+            self._drains_due = [(at_ms, slot) for slot, at_ms in deadlines_ms.items()]
+            heapify(self._drains_due)
+        due = self._drains_due
+        while due and (due[0][0] <= now_ms or deadlines_ms.get(due[0][1]) != due[0][0]):
+            heappop(due)
+        return due[0][0] if due else None
+
+    @property
+    def drains(self) -> tuple[KeptDrain, ...]:
+        """The drains that outlive their member, by member id."""
+        return self.kept_drains.all()
+
+    @drains.setter
+    def drains(self, drains: tuple[KeptDrain, ...]) -> None:
+        self.kept_drains = KeptDrains(drains)
 
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""

@@ -60,7 +60,8 @@ class Target:
         again: the assignor wants another round when all releases are acknowledged (Connect).
         deferred: an outcome which the next batch applies (`assignor_outcome.py`).
         asked_ms: group clock when a placement was asked for that is computed aside, and not
-            applied yet; None = there is none.
+            applied yet; None = there is none. If no generation is pending, it is asked for a
+            follow-up.
         is_overtaken: causes for another generation came since then; the batch after the one that
             applies the answer opens it.
     """
@@ -89,7 +90,7 @@ class Timers:
 
     followup_ms: int | None = None
     delay_until_ms: int | None = None
-    drain_until_ms: Mapping[int, int] = field(default_factory=dict)
+    drain_until_ms: dict[int, int] = field(default_factory=dict)
 
     def drained(self, now_ms: int) -> list[int]:
         """Slots of the members that placements leave out because their drain has lasted so long."""

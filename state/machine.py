@@ -278,7 +278,7 @@ def _settle(draft: Draft) -> None:
         if deadlines.is_pending(draft):
             draft.due = True  # the assignor's failure was retriable
         else:
-            draft.possible_causes.add("follow-up")
+            draft.possible_causes.add(causes.FOLLOW_UP)
     if draft.possible_causes and (draft.causes or placement.could_change(draft)):
         draft.causes.absorb(draft.possible_causes)
     placement.follow_overtaken(draft)
@@ -288,6 +288,7 @@ def _settle(draft: Draft) -> None:
         draft.target.is_overtaken |= draft.target.asked_ms is not None
     if not draft.roster and deadlines.is_pending(draft):
         _place_nothing(draft)
+    placement.ask_follow_up_again(draft)
     draft.due |= draft.target.asked_ms is not None
     if (opens_generation or draft.due or _gate_opened(draft)) and placement.due(draft):
         draft.cause = _without_waits(draft)
@@ -317,6 +318,7 @@ def _open_generation(draft: Draft) -> None:
     if not deadlines.is_pending(draft):
         draft.generation += 1
         draft.target.moves = ()
+        draft.target.asked_ms = None  # a follow-up of the generation before is of no use any more
     if recovery.is_unverified(draft) and places(draft.table, draft.assignor):
         parts.append(recovery.WAITS)
     draft.cause = "; ".join(filter(None, parts))

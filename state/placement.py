@@ -120,17 +120,59 @@ def could_change(draft: Draft) -> bool:
     """Whether the assignor may give another answer now than the present target.
 
     Built-in assignors are functions and are asked; if their answer is the present target, only the
-    follow-up's time is updated. True for plug-ins and for Connect's, which remember rounds.
+    follow-up's time is updated. True for plug-ins and for Connect's, which remember rounds. Where
+    placements are computed aside, a follow-up is asked for; its answer says it in a later batch.
     """
     is_function = draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS
-    is_function = is_function and (draft.aside is None or not is_large(draft))
     if not is_function or deadlines.is_pending(draft) or not _may_ask(draft):
         return True
+    if draft.aside is not None and is_large(draft):
+        is_follow_up = str(draft.possible_causes) == causes.FOLLOW_UP
+        if not is_follow_up or draft.target.is_overtaken:
+            return True
+        _ask_follow_up(draft, draft.aside)
+        return False
     outcome = _ask_assignor(draft)
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
     draft.timers.followup_ms = _followup_ms(outcome, draft.sessions.clock_ms)
     return False
+
+
+def _ask_follow_up(draft: Draft, aside: Aside) -> None:
+    """Ask aside whether a follow-up would change the target; no generation is opened for it.
+
+    The time of the next follow-up is set now, as if nothing changes: built-in assignors ask for one
+    after this interval. So the record shows which batch asked, a replay asks at the same time, and
+    an answer that changes nothing is not published.
+    """
+    interval_ms = draft.settings.probing_rebalance_interval_ms
+    draft.timers.followup_ms = later(draft.sessions.clock_ms, interval_ms)
+    if draft.target.asked_ms is None:
+        _ask_aside(draft, aside)
+
+
+def ask_follow_up_again(draft: Draft) -> None:
+    """Ask for the answer to a follow-up that an earlier batch has asked for aside."""
+    target = draft.target
+    if target.asked_ms is None or target.deferred is not None or deadlines.is_pending(draft):
+        return
+    if draft.aside is not None and _may_ask(draft) and is_large(draft):
+        _ask_aside(draft, draft.aside)
+    else:
+        target.asked_ms, draft.timers.followup_ms = None, draft.sessions.clock_ms
+
+
+def _take_follow_up(draft: Draft, outcome: Outcome) -> None:
+    """Take the answer to a follow-up: another target is a cause, for which the assignor is asked.
+
+    Whatever opened a generation since the question has dropped it, so the target is still the same.
+    """
+    draft.target.asked_ms = None
+    if isinstance(outcome, Failure) or not _is_target(draft, outcome):
+        draft.causes.add(causes.FOLLOW_UP)
+    elif outcome.followup_ms is None:
+        draft.timers.followup_ms = None
 
 
 def _followup_ms(answer: Answer, since_ms: int) -> int | None:
@@ -149,7 +191,7 @@ def _is_target(draft: Draft, answer: Answer) -> bool:
 
 
 def take_deferred(draft: Draft) -> bool:
-    """Apply the outcome that an earlier batch deferred; False = there is none.
+    """Apply the outcome that an earlier batch deferred; False = there is none to apply.
 
     Since the question a copy may have caught up, before the answer made it a learner, or a member
     may have said that it is behind, before the answer made it the owner. It does not report that
@@ -159,6 +201,9 @@ def take_deferred(draft: Draft) -> bool:
     if target.deferred is None:
         return False
     outcome, target.deferred = target.deferred, None
+    if target.asked_ms is not None and not deadlines.is_pending(draft):
+        _take_follow_up(draft, outcome)
+        return False
     if target.asked_ms is not None and isinstance(outcome, Answer):
         outcome = _of_present(draft, outcome, target.asked_ms)
     _apply(draft, outcome)

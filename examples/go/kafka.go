@@ -47,7 +47,8 @@ func connect(w *Worker, servers []string) (*Link, error) {
 	}
 	// Keys belong to the partitions of the Java client; acks=all and idempotence are the defaults.
 	// Metadata are read often: when a topic has grown, the key may belong to another partition.
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers...), kgo.ProducerLinger(0),
+	// The markers of transactions are records too: the last offset may be one, and must be reached.
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers...), kgo.ProducerLinger(0), kgo.KeepControlRecords(),
 		kgo.FetchMaxWait(5*time.Second), kgo.MetadataMaxAge(10*time.Second))
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (l *Link) follow() {
 
 // meaning returns what the worker does with a record.
 func (l *Link) meaning(record *kgo.Record, names Names, joiner Joiner) func() {
-	if keyOfWhole(string(record.Key)) != l.key {
+	if record.Attrs.IsControl() || keyOfWhole(string(record.Key)) != l.key {
 		return func() {}
 	}
 	value, whole := joiner.Feed(string(record.Key), record.Value)
@@ -203,7 +204,7 @@ func (l *Link) readNames(names Names, wanted uint64) {
 			if end, open := left[record.Partition]; open && record.Offset+1 >= end {
 				delete(left, record.Partition)
 			}
-			if keyOfWhole(string(record.Key)) == key {
+			if keyOfWhole(string(record.Key)) == key && !record.Attrs.IsControl() {
 				if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
 					names.read(value)
 				}

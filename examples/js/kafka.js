@@ -102,7 +102,9 @@ export class Link {
 
   // Reads a partition (that of a key if one is given) from an offset on. After each answer that
   // reaches the end, `reached` gets the moment of the request; returning true ends the reading. It
-  // also ends when the topic has grown and the key belongs to another partition.
+  // also ends when the topic has grown and the key belongs to another partition. Compaction may have
+  // taken the last batches below the end: then an answer has none. Those of an open transaction are
+  // not given either, but may still come: the stable offset is below the end then.
   async #read(topic, key, partition, offset, take, reached) {
     this.kafka.topics.track(topic);
     for (let ended = false; !ended && !this.#closing; )
@@ -115,13 +117,14 @@ export class Link {
         const wanted = [{ topicId: id, partitions: [{ ...where, fetchOffset: offset }] }];
         const node = partitions[partition].leader;
         const answer = await this.kafka.fetch({ node, maxWaitTime: 500, minBytes: 1, topics: wanted });
-        const { records, highWatermark } = answer.responses[0].partitions[0];
+        const { records, highWatermark, lastStableOffset } = answer.responses[0].partitions[0];
         for (const batch of records ?? []) {
           for (const record of batch.attributes & 0x20 ? [] : batch.records) // 0x20: markers
             if (batch.firstOffset + BigInt(record.offsetDelta) >= offset) take(record);
           offset = batch.firstOffset + BigInt(batch.lastOffsetDelta) + 1n;
         }
-        if (offset >= highWatermark) ended = reached(askedMs);
+        const hasNoMore = !records && lastStableOffset >= highWatermark;
+        if (offset >= highWatermark || hasNoMore) ended = reached(askedMs);
       });
   }
 

@@ -62,7 +62,7 @@ class Slow(Story):
     """A story whose placements are computed aside, and recorded for a replay."""
 
     def __init__(
-        self, desk: Callable[..., Outcome | str | None], lookup: Any = registry.get
+        self, desk: Callable[..., Outcome | str | None] | None, lookup: Any = registry.get
     ) -> None:
         super().__init__(lookup=lookup)
         self.desk = desk
@@ -298,6 +298,121 @@ def test_a_group_that_became_small_waits_for_no_answer(monkeypatch: pytest.Monke
     assert story.group.target.active.tolist().count(2) > 0
 
 
+PROBING_MS = 60_000
+
+
+def restoring(desk: Desk | None, lookup: Any = registry.get) -> Slow:
+    """W1 runs four tasks, and W2 restores learners of two of them."""
+    story = Slow(desk, lookup)
+    settings = {"assignor": "high-availability", "probing_rebalance_interval_ms": PROBING_MS}
+    story.take(config(Subtopology("0", 4, stateful=True), **settings), join("W1"))
+    for ms in (300, 600):
+        story.at(ms).take(tick())
+    story.at(1_000).take(join("W2"))
+    for ms in (1_300, 1_600, 1_700, 1_800):
+        story.at(ms).take(tick())
+    group = story.group
+    assert (group.state, group.target.asked_ms) == (GroupState.STABLE, None)
+    assert len(group.owned.copies[Role.LEARNER].kept) == 2
+    assert group.timers.followup_ms is not None
+    return story
+
+
+def followed_up(story: Slow, follow_ups: int) -> list[GroupSnapshot]:
+    """What is published while so many follow-ups become due."""
+    published_before = len(story.published)
+    for _ in range(follow_ups):
+        due_ms = story.group.timers.followup_ms
+        assert due_ms is not None
+        for ms in (0, 300, 600, 900):
+            story.at(due_ms - 1_000_000 + ms).take(tick())
+    shots = [each.record for each in story.published[published_before:]]
+    return [shot for shot in shots if isinstance(shot, GroupSnapshot)]
+
+
+def replayed(story: Slow) -> None:
+    """A replay of the story gives every record."""
+    steps = list(Repetition(Recording(GROUP, list(story.events), story.published)).steps())
+    assert [step.difference for step in steps if step.difference] == []
+    assert not any(step.began for step in steps)
+
+
+def test_a_follow_up_that_changes_nothing_opens_no_generation() -> None:
+    """Three follow-ups in a row publish what they publish for a small group: a later follow-up."""
+    desk = Desk()
+    desk.is_open = True
+    for asks in (None, desk):
+        story = restoring(asks)
+        generation, target = story.group.generation, story.group.target.active.tolist()
+        shots = followed_up(story, 3)
+        assert [shot.generation for shot in shots] == [generation] * 3
+        assert [shot.target_generation for shot in shots] == [generation] * 3
+        group = story.group
+        assert (group.generation, group.target.active.tolist()) == (generation, target)
+        assert (group.target.asked_ms, group.target.deferred) == (None, None)
+        assert group.timers.followup_ms == story.now_ms - 900 + PROBING_MS
+        if asks is not None:
+            replayed(story)
+
+
+def test_a_follow_up_that_changes_something_opens_one() -> None:
+    """The answer says so; then a generation is opened and placed as for any other cause."""
+    eager = False
+
+    class Sometimes:
+        """As `high-availability`; from some time on it waits for no learner."""
+
+        name = "high-availability"
+
+        def assign(self, view: GroupView) -> Placement:
+            answer = registry.get("high-availability").assign(view)
+            if not eager:
+                return answer
+            return replace(answer, active=answer.destination, learner=no_pairs())
+
+    desk = Desk()
+    desk.is_open = True
+    story = restoring(desk, lambda _name: Sometimes())
+    generation, asked = story.group.generation, len(desk.asked)
+    followed_up(story, 1)
+    assert len(desk.asked) == asked + 1
+    eager = True
+    shots = followed_up(story, 1)
+    assert [shot.generation - generation for shot in shots] == [0, 1, 1]
+    assert [shot.target_generation - generation for shot in shots] == [0, 0, 1]
+    assert shots[-1].cause == "follow-up"
+    assert story.group.target.active.tolist().count(1) == 2
+
+
+@pytest.mark.parametrize("batch", BATCHES[:2])
+def test_a_generation_drops_a_follow_up_that_is_computed(batch: str) -> None:
+    """W3 joins meanwhile: the assignor is asked about the group that it joined, and that counts."""
+    desk = Desk()
+    desk.is_open = True
+    story = restoring(desk)
+    generation, due_ms = story.group.generation, story.group.timers.followup_ms
+    assert due_ms is not None
+    desk.is_open = False
+    at_ms = due_ms - 1_000_000
+    story.at(at_ms).take(tick())
+    assert (story.group.state, story.group.generation) == (GroupState.STABLE, generation)
+    assert story.group.target.asked_ms == due_ms
+    desk.is_open = batch == BATCHES[1]
+    story.at(at_ms + 300).take(tick())
+    assert (story.group.target.deferred is not None) == desk.is_open
+    story.at(at_ms + 400).take(join("W3"))
+    assert (story.group.state, story.group.generation) == (GroupState.ASSIGNING, generation + 1)
+    assert story.group.target.asked_ms == story.now_ms
+    desk.is_open = True
+    for ms in (700, 800, 1_100):
+        story.at(at_ms + ms).take(tick())
+    group = story.group
+    assert (group.target.generation, group.target.asked_ms) == (generation + 1, None)
+    assert group.cause == "W3 joined"
+    assert len(group.owned.copies[Role.LEARNER].wanted) == 2
+    replayed(story)
+
+
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
     """Answers come late, lives go on; in the end all tasks are placed, and a replay agrees."""
@@ -312,7 +427,9 @@ def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
 
     story = Slow(desk)
     assignor = rng.choice(("sticky", "high-availability"))
-    story.take(config(replace(TASKS, stateful=rng.random() < 0.5), assignor=assignor))
+    spacing_ms = rng.choice((600, 9_000))  # in the second case follow-ups become due
+    settings = {"assignor": assignor, "probing_rebalance_interval_ms": PROBING_MS}
+    story.take(config(replace(TASKS, stateful=rng.random() < 0.5), **settings))
     for turn in range(1, 40):
         events: list[Event] = [tick()]
         group = story.group
@@ -328,12 +445,12 @@ def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
         if turn < 25 and rng.random() < 0.05:
             events.append(config(replace(TASKS, partitions=rng.randint(8, 16))))
         slowness = 0.8 if turn < 25 else 0.0
-        story.at(600 * turn).take(*events)
+        story.at(spacing_ms * turn).take(*events)
+    for ms in range(100, 1_000, 100):
+        story.at(spacing_ms * turn + ms).take(tick())
     group = story.group
     assert group.target.asked_ms is None
     assert group.generation == group.target.generation
     if len(group.roster):
         assert (group.target.active != -1).all()
-    steps = list(Repetition(Recording(GROUP, list(story.events), story.published)).steps())
-    assert [step.difference for step in steps if step.difference] == []
-    assert not any(step.began for step in steps)
+    replayed(story)

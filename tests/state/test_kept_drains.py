@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from types import FrameType
+
 import numpy as np
 import pytest
-from support.state.story import Story, config, join, leave, report, tick
+from support.state.story import Story, config, join, leave, report, since, tick
 
 from muster.protocol.events import Drain, Event
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import KeptDrain
 from muster.protocol.tasks import Subtopology
 from muster.simulation.jobs import read_back
-from muster.state import drains
+from muster.state import kept_drains
 from muster.state.group import Group
+from muster.state.machine import advance
 
 FOUR = Subtopology("0", 4)
 QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}
@@ -138,7 +143,7 @@ def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
     liveness = story.group.liveness()
     story.group = Group.recover(record) if lost else Group.restore(record, liveness)
     assert story.group.drains == record.drains
-    story.at(drains.KEPT_MS).take(join("W2", 2))
+    story.at(kept_drains.KEPT_MS).take(join("W2", 2))
     assert [m.draining for m in story.group.roster if m.id == "W2"] == [True]
     assert story.group.drains == ()
 
@@ -149,15 +154,46 @@ def test_a_drain_of_one_that_never_returns_is_dropped() -> None:
     story.at(100).take(drain("W2"))
     story.at(200).take(report("W2", 2))
     story.at(300).take(leave("W2"))
-    story.at(300 + drains.KEPT_MS).take(join("W2", 2))
+    story.at(300 + kept_drains.KEPT_MS).take(join("W2", 2))
     assert [m.draining for m in story.group.roster if m.id == "W2"] == [False]
     crowd = Story()
     crowd.take(config(FOUR))
-    for number in range(drains.KEPT_MAX + 3):
+    for number in range(kept_drains.KEPT_MAX + 3):
         name = f"M{number:04}"
         crowd.at(number).take(join(name), drain(name), leave(name))
-    assert len(crowd.group.drains) == drains.KEPT_MAX
+    assert len(crowd.group.drains) == kept_drains.KEPT_MAX
     assert crowd.group.drains[0].member == "M0003"
+
+
+def calls_of_a_drained_fleet(size: int) -> int:
+    """How many functions are called when a drained fleet leaves in one batch, 1 ms apart."""
+    names = [f"M{number:04}" for number in range(size)]
+    story = Story()
+    story.take(config(FOUR, scale_down_timeout_ms=600_000), *map(join, names), *map(drain, names))
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    group, left = story.group, [since(ms, leave(name)) for ms, name in enumerate(names, 1)]
+    placed = [
+        replace(event, origin=event.origin._replace(topic="membership", offset=1_000 + number))
+        for number, event in enumerate(left)
+    ]
+    profiler = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        step = advance(group, placed, coordinator_epoch=1)
+    finally:
+        sys.setprofile(profiler)
+    assert len(step.group.drains) == size
+    return calls
+
+
+def test_a_drained_fleet_that_leaves_at_once_costs_the_same_for_each_member() -> None:
+    """Four times as many members take about four times as many calls, not sixteen times."""
+    assert calls_of_a_drained_fleet(400) < 5 * calls_of_a_drained_fleet(100)
 
 
 def test_a_drain_of_an_unknown_member_is_a_dead_letter() -> None:

@@ -161,14 +161,31 @@ def test_large_groups(language: Language, kafka: Topics, tmp_path: Path) -> None
         eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
 
 
-def test_a_dictionary_that_is_missing(language: Language, kafka: Topics, tmp_path: Path) -> None:
-    """Its record is skipped, also where the last offsets of the topic have no record."""
-    producer = Producer({**kafka.clients.producer(), "transactional.id": tmp_path.name})
+def write_markers(kafka: Topics, kind: TopicKind, name: str) -> None:
+    """Let every partition of a topic end with a transaction's marker, which no consumer gets."""
+    producer = Producer({**kafka.clients.producer(), "transactional.id": name})
     producer.init_transactions(30)
     producer.begin_transaction()
     for partition in range(PARTITIONS):
-        producer.produce(kafka.name(TopicKind.GROUPS), key=b"x|", value=b"", partition=partition)
-    producer.commit_transaction(30)  # writes a marker, which no consumer gets
+        producer.produce(kafka.name(kind), key=b"x|", value=b"", partition=partition)
+    producer.commit_transaction(30)
+
+
+def test_a_marker_at_the_end(
+    both: tuple[ScriptedCoordinator, Running], kafka: Topics, tmp_path: Path
+) -> None:
+    """The last offset of its partition has no record: it counts as read, and the tasks stay."""
+    coordinator, worker = both
+    given(coordinator, worker, "0_0")
+    write_markers(kafka, TopicKind.ASSIGNMENTS, tmp_path.name)
+    end_ms = coordinator.events[-1].origin.at_ms + 2 * coordinator.session_timeout_ms
+    eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)
+    assert [line["event"] for line in worker.lines()] == ["start"]
+
+
+def test_a_dictionary_that_is_missing(language: Language, kafka: Topics, tmp_path: Path) -> None:
+    """Its record is skipped, also where the last offsets of the topic have no record."""
+    write_markers(kafka, TopicKind.GROUPS, tmp_path.name)
     with working(language, kafka, tmp_path, 30_000) as (coordinator, worker):
         join = coordinator.wait_for(Join)
         units = units_of_table(TaskTable((Subtopology("orders" * 90, 3),)))

@@ -39,7 +39,7 @@ from muster.protocol.records import Dictionary, GroupGone, MemberAssignment, Rec
 from muster.protocol.tasks import Subtopology
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
-from muster.state import drains
+from muster.state import kept_drains
 from muster.streams import processor
 from muster.streams.batch import letter_limits, work_limits
 from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
@@ -224,7 +224,7 @@ STORIES: dict[str, tuple[Callable[[int], Batch], int, bool]] = {
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A small limit that a story reaches, and no dead letters left over from another test."""
-    monkeypatch.setattr(drains, "KEPT_MAX", 20)
+    monkeypatch.setattr(kept_drains, "KEPT_MAX", 20)
     letter_limits._unreported.clear()
     yield
     letter_limits._unreported.clear()
