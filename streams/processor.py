@@ -67,7 +67,7 @@ from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBud
 from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.operator_envelope import values
-from muster.streams.source import REFUSED, TOPIC_AT, split_lane
+from muster.streams.source import REFUSED, TOPIC_AT, Packing, split_lane
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
@@ -276,11 +276,11 @@ class GroupProcessor(StatefulProcessor):
         """Process the rows that were set aside at the quarantine, then the rows of this batch.
 
         Raises:
-            ChildFailed: the rows were not kept.
+            ChildFailed: the rows were not kept, or are of topics that the job does not read.
         """
-        known = quarantine.before(rows.lane, rows.stored)
+        known = quarantine.before(rows.lane, rows.stored, Packing(self._topics, rows.signed))
         if known is None:
-            raise ChildFailed("its rows were not kept")
+            raise ChildFailed("its rows were not kept, or are of other topics")
         stored, entries = known
         first = self._run(rows._replace(stored=stored, entries=entries))
         second = self._run(rows._replace(stored=first.stored, group=first.group))
