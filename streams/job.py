@@ -68,7 +68,6 @@ from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.monitoring import Seen
-from muster.streams.observability.spark_reports import Progress
 from muster.streams.processor import GroupProcessor
 
 _log = structlog.get_logger("muster.streams")
@@ -155,7 +154,7 @@ def _run(config: JobConfig) -> int:
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, epochs, stop, seen.progress, keys)
+            starting = _recover(spark, config, processor, epochs, stop, seen, keys)
         if not stop.is_set():
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -220,7 +219,7 @@ def _recover(
     processor: GroupProcessor,
     epochs: Mapping[str, int],
     stop: threading.Event,
-    progress: Progress,
+    seen: Seen,
     keys: KeyFile | None,
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
@@ -229,15 +228,15 @@ def _recover(
     members by then. The long run that follows has no initial state, because rows of a query with
     one take a slower path into Python.
     """
-    recovered = recovery.recover(config.clients, config.prefixes)
+    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
     if not recovered.snapshots:
         return recovered.starting
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, recovered, epochs, keys)
-    initial = recovery.initial_state(spark, recovered)
+    recovery.wake_all(config.clients, recovered, epochs, keys, seen.gets_on)
+    initial = recovery.initial_state(spark, recovered, seen.gets_on)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
     running = sink.write(frame, config)
-    query.await_end(running, stop, progress, query.Calm(running))
+    query.await_end(running, stop, seen.progress, query.Calm(running))
     return None
 
 

@@ -25,8 +25,11 @@ from muster.streams.observability.spark_reports import Progress
 
 _log = structlog.get_logger("muster.streams")
 
-START_S_MAX = 60.0
-"""For this long after its claim a coordinator is well even if its query does not run yet."""
+STEP_S_MAX = 60.0
+"""A coordinator that starts writes no signs of life when no step of the start was done for so long.
+
+The start may have any number of steps: each group that is read back and loaded takes some.
+"""
 JVM_S_MAX = 2.0
 """A coordinator whose JVM has not answered for this long writes no signs of life."""
 
@@ -37,7 +40,6 @@ class Seen:
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack
         self._watch: claim.Watch | None = None
-        self._claimed_s = 0.0
         self._metrics = Metrics()
         holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
         self.health = Health(config.stall_ms / 1000, holds)
@@ -49,12 +51,12 @@ class Seen:
 
     @property
     def is_well(self) -> bool:
-        """Whether a coordinator works: its JVM answers and its query does not stand still."""
+        """Whether a coordinator works: it gets on with its start, or its JVM and query work."""
         now_s = time.monotonic()
         if not self.health.well(now_s).fine:
             return False
         if not self.health.is_started:
-            return self._watch is None or now_s - self._claimed_s < START_S_MAX
+            return self._watch is None or self.health.still_s(now_s) < STEP_S_MAX
         return now_s - self.progress.looked_s < JVM_S_MAX
 
     def begins(self, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil) -> None:
@@ -73,7 +75,8 @@ class Seen:
     ) -> Clock:
         """Start the clock and the observer of a coordinator; the query waits for neither."""
         config, metrics, stack = self._config, self._metrics, self._stack
-        self._watch, self._claimed_s = watch, time.monotonic()
+        self._watch = watch
+        self.gets_on()
         self.health.is_standby = False
         self.health.depends_on("claims watch", lambda: watch.alive or watch.story is not None)
         metrics.claimed(epochs)
@@ -111,8 +114,13 @@ class Seen:
             self.health.depends_on(part, lambda thread=thread: thread.alive)  # type: ignore[misc]
         return clock
 
+    def gets_on(self) -> None:
+        """Note a step between the claim and `runs`."""
+        self.health.gets_on(time.monotonic())
+
     def runs(self, clock: Clock) -> None:
         """Note that the query runs: the probes say so, and the canary begins."""
+        self.progress.looked_s = time.monotonic()  # the JVM has just started the query
         self.health.running(time.monotonic())
         clock.begin_canary()
 

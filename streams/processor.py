@@ -67,7 +67,7 @@ from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBud
 from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.operator_envelope import values
-from muster.streams.source import REFUSED, TOPIC_AT, split_lane
+from muster.streams.source import REFUSED, TOPIC_AT, Packing, split_lane
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
@@ -146,7 +146,7 @@ class GroupProcessor(StatefulProcessor):
         self._computes_aside = context is not None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
-        state_calls.ahead.first = self._first_question
+        state_calls.ahead.first = self._ask_ahead
 
     def handleInitialState(
         self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
@@ -276,11 +276,11 @@ class GroupProcessor(StatefulProcessor):
         """Process the rows that were set aside at the quarantine, then the rows of this batch.
 
         Raises:
-            ChildFailed: the rows were not kept.
+            ChildFailed: the rows were not kept, or are of topics that the job does not read.
         """
-        known = quarantine.before(rows.lane, rows.stored)
+        known = quarantine.before(rows.lane, rows.stored, Packing(self._topics, rows.signed))
         if known is None:
-            raise ChildFailed("its rows were not kept")
+            raise ChildFailed("its rows were not kept, or are of other topics")
         stored, entries = known
         first = self._run(rows._replace(stored=stored, entries=entries))
         second = self._run(rows._replace(stored=first.stored, group=first.group))
@@ -356,28 +356,33 @@ class GroupProcessor(StatefulProcessor):
             gc.collect()
             gc.freeze()
 
-    def _first_question(self, lane: bytes) -> state_calls.Question | None:
-        """What `_load` asks the state store first; a large liveness is not read ahead."""
+    def _ask_ahead(self, lane: bytes) -> state_calls.Question | None:
+        """The first question about a lane; None = a large value is not read ahead."""
         if lane.endswith(REFUSED):
             return None
         cached = _cache.get(lane)
-        if cached is None:
-            return state_calls.Question("snapshot", whole=False)
-        size = len(cached.stored.liveness or b"")
-        return state_calls.Question("liveness") if size <= LIVENESS_AHEAD_BYTES_MAX else None
+        size = 0 if cached is None else len(cached.stored.liveness or b"")
+        return _first_question(cached) if size <= LIVENESS_AHEAD_BYTES_MAX else None
 
     def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
         """The stored values of a group, and the group if it is in memory and still up to date."""
         cached = _cache.get(lane)
+        answer = self._answer_of(_first_question(cached))
         if cached is None:
-            if not self._snapshot.exists():
+            if answer is None:
                 return Stored(), None
             return Stored(_read(self._liveness), _read(self._snapshot)), None
-        liveness = _read(self._liveness)
-        if liveness is not None and cached.stored.liveness == liveness:
+        if answer is not None and cached.stored.liveness == answer:
             _cache.move_to_end(lane)
             return cached
-        return Stored(liveness, _read(self._snapshot)), None
+        return Stored(answer, _read(self._snapshot)), None
+
+    def _answer_of(self, question: state_calls.Question) -> bytes | None:
+        """The value; None = there is none. It is empty if only its existence is asked."""
+        state = self._liveness if question.name == "liveness" else self._snapshot
+        if question.whole:
+            return _read(state)
+        return b"" if state.exists() else None
 
     def _store(self, lane: bytes, before: Stored, taken: BatchResult) -> None:
         """Write the values that changed, and keep the group in memory."""
@@ -396,6 +401,13 @@ class GroupProcessor(StatefulProcessor):
         _cache[lane] = _Kept(after, taken.group)
         while len(_cache) > CACHE_GROUPS_MAX:
             _cache.popitem(last=False)
+
+
+def _first_question(cached: _Kept | None) -> state_calls.Question:
+    """What the state store is asked first about a group, which may be in memory."""
+    if cached is None:
+        return state_calls.Question("snapshot", whole=False)
+    return state_calls.Question("liveness")
 
 
 def _read(state: ValueState) -> bytes | None:

@@ -16,9 +16,9 @@ initial state in the first batch only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -49,6 +49,8 @@ from muster.streams.source import EARLIEST, input_topics, lane_of
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """topic → partition → offset."""
 
+T = TypeVar("T")
+
 Retained: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and end."""
 
@@ -77,8 +79,16 @@ class Recovered:
     last: Offsets
 
 
-def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
+def _nothing() -> None:
+    pass
+
+
+def recover(
+    clients: ClientSettings, prefixes: Iterable[str], gets_on: Callable[[], None] = _nothing
+) -> Recovered:
     """Read every group's newest snapshot, and compute where the source starts.
+
+    `gets_on` is called for each record that is read, and for each that is decoded.
 
     Raises:
         KafkaUnreachable: the topics could not be read in time.
@@ -90,8 +100,8 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     consumer = Consumer(clients.reader(f"{prefixes[0]}.recovery", more), logger=KAFKA)
     try:
         for prefix in prefixes:
-            values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
-            snapshots += [(prefix, snapshot) for snapshot in _decoded(values)]
+            values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix), gets_on)
+            snapshots += [(prefix, snapshot) for snapshot in _decoded(values, gets_on)]
         consumer.unassign()
         retained = offsets_of(consumer, input_topics(prefixes), READ_TIMEOUT_S)
     except KafkaException as error:
@@ -109,11 +119,16 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     return Recovered(tuple(snapshots), starting, last)
 
 
-def initial_state(spark: SparkSession, recovered: Recovered) -> DataFrame:
-    """The snapshots as the operator's initial state: one row for each group."""
+def initial_state(
+    spark: SparkSession, recovered: Recovered, gets_on: Callable[[], None] = _nothing
+) -> DataFrame:
+    """The snapshots as the operator's initial state: one row for each group.
+
+    `gets_on` is called for each group.
+    """
     rows = [
         (lane_of(prefix, encoded.key), encoded.value, snapshot.quarantine is not None)
-        for prefix, snapshot in recovered.snapshots
+        for prefix, snapshot in _each(recovered.snapshots, gets_on)
         for encoded in [codec.encode(snapshot)]
     ]
     return spark.createDataFrame(rows, INITIAL)
@@ -124,8 +139,9 @@ def wake_all(
     recovered: Recovered,
     epochs: Mapping[str, int],
     keys: KeyFile | None = None,
+    gets_on: Callable[[], None] = _nothing,
 ) -> None:
-    """Write a tick for every group.
+    """Write a tick for every group; `gets_on` is called for each that Kafka has acknowledged.
 
     The ticks give rows to the first batch, which loads the state, and make each group ask its
     members at once what they hold. A tick names this job's epoch (`epochs`, by prefix), which
@@ -141,6 +157,8 @@ def wake_all(
     def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failures.append(error)
+        else:
+            gets_on()
 
     for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
@@ -154,17 +172,24 @@ def wake_all(
         raise KafkaUnreachable(f"{len(failures) + unsent} ticks were not acknowledged{why}")
 
 
-def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
+def _each(items: Iterable[T], gets_on: Callable[[], None]) -> Iterator[T]:
+    """The items; `gets_on` is called for each."""
+    for item in items:
+        gets_on()
+        yield item
+
+
+def _newest(consumer: Consumer, topic: str, gets_on: Callable[[], None]) -> dict[bytes, bytes]:
     """Newest value of every key of a compacted topic, without tombstones."""
     partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
     starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
     rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True)
-    return newest_values(rows, len(partitions))
+    return newest_values(_each(rows, gets_on), len(partitions))
 
 
-def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
+def _decoded(values: Mapping[bytes, bytes], gets_on: Callable[[], None]) -> list[GroupSnapshot]:
     snapshots: list[GroupSnapshot] = []
-    for key, value in sorted(values.items()):
+    for key, value in _each(sorted(values.items()), gets_on):
         try:
             record = codec.decode_record(TopicKind.GROUPS, key, value)
         except DecodeError:

@@ -34,6 +34,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from struct import Struct
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
@@ -63,6 +64,18 @@ KEY_BYTES_MAX = 4 * GROUP_ID_CHARS_MAX
 
 EARLIEST = -2
 """Spark's number for the oldest retained offset."""
+
+
+class Packing(NamedTuple):
+    """What the packed rows of one run of the job have in common.
+
+    Attributes:
+        topics: the input topics, ascending; rows number them.
+        signed: whether the rows have room for signatures.
+    """
+
+    topics: tuple[str, ...]
+    signed: bool
 
 
 def input_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
@@ -100,6 +113,33 @@ def split_signatures(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]
         signatures.append(entry[at + 1 : end])
         plain.append(entry[:at] + entry[end:])
     return plain, signatures
+
+
+def repacked(entries: Sequence[bytes], was: Packing, now: Packing) -> list[bytes]:
+    """Rows that an earlier run has packed, as this run packs them; their order stays.
+
+    A row has no signature if the earlier run had no signing keys.
+
+    Raises:
+        LookupError: this run does not read the topic of a row.
+    """
+    numbers = {topic: number for number, topic in enumerate(now.topics)}
+    if was.signed and not now.signed:
+        entries = split_signatures(entries)[0]
+    room = b"\0" if now.signed and not was.signed else b""
+    end = HEADER.size
+    return [
+        b"".join(
+            (
+                entry[:TOPIC_AT],
+                bytes((numbers[was.topics[entry[TOPIC_AT]]],)),
+                entry[TOPIC_AT + 1 : end],
+                room,
+                entry[end:],
+            )
+        )
+        for entry in entries
+    ]
 
 
 def read(

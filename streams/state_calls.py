@@ -12,6 +12,11 @@ The JVM answers in order, so the worker reads the replies to writes before the n
 needs. The last call of a task waits for its reply, so a value that could not be written fails the
 task.
 
+When the state store fails, the JVM answers the request with the reason, answers no other request,
+and closes the socket. So the first refusal that is read raises, also one of a group whose turn is
+later: the task fails, and Spark begins again with all of its groups. If a request cannot be sent
+any more, the reason is still among the replies that nothing has read yet.
+
 The classes are PySpark's own, so muster asks for one exact version of PySpark, and
 `tests/streams/test_state_calls.py` compares what is read and written.
 """
@@ -20,10 +25,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import pyspark.worker
 from pyspark.errors import PySparkRuntimeError
@@ -40,8 +45,8 @@ UNREAD_MAX = 16
 would wait for ever. Groups that are read back ask for no reply at all."""
 AHEAD_MAX = 32
 """Groups of which the first question is asked together."""
-_EXISTS, _MISSING = 0, 2
-"""Statuses of a reply to the question whether there is a value."""
+_DONE, _MISSING = 0, 2
+"""Statuses of a reply; only the question whether there is a value is answered with the second."""
 
 
 @dataclass
@@ -60,7 +65,7 @@ class Ahead:
 
 ahead = Ahead()
 Reply: TypeAlias = tuple[int, str, bytes]
-"""Status (0 = done), error message, value."""
+"""Status, error message, value."""
 
 
 class Question(NamedTuple):
@@ -82,6 +87,18 @@ class Question(NamedTuple):
         else:
             call.exists.SetInParent()
         return _of_variable(call)
+
+    def checked(self, reply: Reply) -> Reply:
+        """The reply to this question.
+
+        Raises:
+            PySparkRuntimeError: it is a refusal.
+        """
+        status, message, _ = reply
+        if status == _DONE or (status == _MISSING and not self.whole):
+            return reply
+        what = "read a value" if self.whole else "look a value up"
+        raise PySparkRuntimeError(f"the state store cannot {what}: {message}")
 
 
 def install() -> None:
@@ -113,11 +130,15 @@ class Client(StatefulProcessorApiClient):
 
     def set_implicit_key(self, key: tuple[bytes]) -> None:
         """Begin with a group: what follows reads and writes its values."""
-        self.sockfile.flush()  # what the group before has written
+        self._flush()  # what the group before has written
         self._key, self._has_sent_key = key, False
 
     def ask(self, question: Question) -> Reply:
-        """The reply to a question about the group."""
+        """The reply to a question about the group.
+
+        Raises:
+            PySparkRuntimeError: the state store refuses this request, or one on its way.
+        """
         lane = self._key[0]
         if lane in ahead.lanes:
             self._ask_ahead(lane)
@@ -126,7 +147,7 @@ class Client(StatefulProcessorApiClient):
             return reply
         self._send_key()
         self._send_proto_message(question.request())
-        return self._receive_proto_message()
+        return question.checked(self._receive_proto_message())
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -156,11 +177,11 @@ class Client(StatefulProcessorApiClient):
                 self._write(question.request())
                 asked.append((each, question))
                 self._has_sent_key = False
-        self.sockfile.flush()
+        self._flush()
         self._read_unread()
         for each, question in asked:
             _check(super()._receive_proto_message())
-            self._replies[each] = question, super()._receive_proto_message()
+            self._replies[each] = question, question.checked(super()._receive_proto_message())
 
     def _send_key(self) -> None:
         if not self._has_sent_key:
@@ -176,18 +197,36 @@ class Client(StatefulProcessorApiClient):
         return bytes(messages.StateRequest(implicitGroupingKeyRequest=call).SerializeToString())
 
     def _write(self, message: bytes) -> None:
-        self.sockfile.write(_FRAME.pack(0, len(message)) + message)
+        try:
+            self.sockfile.write(_FRAME.pack(0, len(message)) + message)
+        except OSError as error:
+            self._raise_refusal(error)
+
+    def _flush(self) -> None:
+        try:
+            self.sockfile.flush()
+        except OSError as error:
+            self._raise_refusal(error)
+
+    def _raise_refusal(self, error: OSError) -> NoReturn:
+        """Raise why the JVM has closed the socket, by its last reply; without one, the `error`."""
+        with suppress(OSError, EOFError):
+            while True:
+                reply = super()._receive_proto_message()
+                if reply[0] != _MISSING:
+                    _check(reply)
+        raise error
 
     def _send_proto_message(self, message: bytes) -> None:
         self._write(message)
         if not self._goes_on:
-            self.sockfile.flush()
+            self._flush()
 
     def _receive_proto_message(self) -> Reply:
         if self._goes_on and self._unread < UNREAD_MAX:
             self._unread += 1
             return 0, "", b""
-        self.sockfile.flush()
+        self._flush()
         self._read_unread()
         return super()._receive_proto_message()
 
@@ -204,17 +243,12 @@ class Values(ValueStateClient):
 
     def exists(self, state_name: str) -> bool:
         """Whether there is a value."""
-        status, message, _ = self._stateful_processor_api_client.ask(Question(state_name, False))
-        if status not in (_EXISTS, _MISSING):
-            raise PySparkRuntimeError(f"the state store cannot look a value up: {message}")
-        return status == _EXISTS
+        return self._stateful_processor_api_client.ask(Question(state_name, False))[0] == _DONE
 
     def get(self, state_name: str) -> tuple[bytes] | None:
         """Read the value; None = there is none."""
         client = self._stateful_processor_api_client
-        status, message, value = client.ask(Question(state_name))
-        if status != 0:
-            raise PySparkRuntimeError(f"the state store cannot read a value: {message}")
+        value = client.ask(Question(state_name))[2]
         return tuple(client._deserialize_from_bytes(value)) if value else None
 
     def update(self, state_name: str, value: tuple[bytes]) -> None:
@@ -235,5 +269,5 @@ def _of_variable(call: messages.ValueStateCall) -> bytes:
 
 def _check(reply: Reply) -> None:
     status, message, _ = reply
-    if status != 0:
+    if status != _DONE:
         raise PySparkRuntimeError(f"the state store refused a key or a value: {message}")

@@ -11,6 +11,11 @@ A record on the config topic releases the group. That group batch runs in a chil
 2. If the child gives no answer, without these rows; the coordinator asks every member for a report.
 3. If that gives no answer either, the group stays quarantined.
 
+The job may have been started again with other topic prefixes or signing keys since, so what is kept
+says how the rows are packed (`Packing`). Rows that an earlier version kept do not say it, and count
+as packed by the present run. Where that gives a row a topic of another prefix, step 1 is left out.
+It may still be wrong if the topics of two prefixes sort among each other (``a`` and ``a.d``).
+
 For `PROBATION_MS` after the release the group's batches still run in child processes.
 """
 
@@ -41,7 +46,7 @@ from muster.streams.batch.stored_values import (
     Stored,
     tag_of,
 )
-from muster.streams.source import HEADER, split_lane
+from muster.streams.source import HEADER, TOPIC_AT, Packing, repacked, split_lane
 
 STORY_CHARS_MAX = 1_000
 ROWS_BYTES_MAX = 8 << 20
@@ -51,6 +56,7 @@ _MARK = b"\xff"
 _SIZES = Struct(">qII")
 """Coordinator epoch of the previous snapshot (-1 = none), bytes of the array, number of rows."""
 _SIZE = Struct(">I")
+_BETWEEN_TOPICS = "\0"
 
 
 class _Kept(NamedTuple):
@@ -60,19 +66,23 @@ class _Kept(NamedTuple):
         epoch: coordinator epoch of the snapshot before the quarantine; None = the group had none.
         core: the core's array before the quarantine.
         rows: the rows that were set aside; None = they took too many bytes to be kept.
+        packing: of the rows; None = there are none, or an earlier version kept them.
     """
 
     epoch: int | None
     core: bytes
     rows: list[bytes] | None
+    packing: Packing | None
 
     def to_bytes(self) -> bytes:
-        if self.rows is None:
+        if self.rows is None or self.packing is None:
             return _MARK
         epoch = -1 if self.epoch is None else self.epoch
         head = _SIZES.pack(epoch, len(self.core), len(self.rows))
         rows = [_SIZE.pack(len(row)) + row for row in self.rows]
-        return b"".join((_MARK, head, self.core, *rows))
+        # The packing comes last, where earlier versions do not look.
+        topics = _BETWEEN_TOPICS.join(self.packing.topics).encode()
+        return b"".join((_MARK, head, self.core, *rows, bytes((self.packing.signed,)), topics))
 
 
 READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", _MARK).to_bytes()
@@ -132,7 +142,8 @@ def begin(
     if not stored.is_quarantined:
         epoch = None if before is None else before.coordinator_epoch
         few = sum(map(len, entries)) <= ROWS_BYTES_MAX
-        for_release = _Kept(epoch, parts.core, list(entries) if few else None).to_bytes()
+        packing = Packing(tuple(topics), signed)
+        for_release = _Kept(epoch, parts.core, list(entries) if few else None, packing).to_bytes()
     flags = (parts.header.flags | QUARANTINED_FLAG) ^ TURN_FLAG
     records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
     rows = group_batch.written(inbox, records, publisher, budget, turn=int(bool(flags & TURN_FLAG)))
@@ -142,23 +153,37 @@ def begin(
     return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
 
 
-def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
+def before(lane: bytes, stored: Stored, now: Packing) -> tuple[Stored, list[bytes]] | None:
     """A quarantined group as it was before the rows that were set aside, and these rows.
 
-    None = the rows took too many bytes to be kept, or the checkpoint was lost since.
+    The rows are packed as `now` says. None = they took too many bytes to be kept, the checkpoint
+    was lost since, or the job does not read their topics any more.
     """
     parts = stored.parts()
     assert parts is not None  # it is quarantined
     for_release = _kept(parts.core)
-    if for_release.rows is None:
+    rows = _rows(for_release, split_lane(lane)[0], now)
+    if rows is None:
         return None
     if for_release.epoch is None:
-        return Stored(), for_release.rows
+        return Stored(), rows
     record = stored.record(parse_key(split_lane(lane)[1]).group)
     assert record is not None  # it has an epoch
     as_it_was = replace(record, coordinator_epoch=for_release.epoch, quarantine=None)
     value = codec.encode(as_it_was).value
-    return Stored(parts._replace(core=for_release.core).to_bytes(), value), for_release.rows
+    return Stored(parts._replace(core=for_release.core).to_bytes(), value), rows
+
+
+def _rows(kept: _Kept, prefix: str, now: Packing) -> list[bytes] | None:
+    """The kept rows, packed as `now` says; None = there are none, or topics are not of `prefix`."""
+    if kept.rows is None:
+        return None
+    try:
+        rows = repacked(kept.rows, kept.packing or now, now)
+    except LookupError:
+        return None
+    topics = {now.topics[row[TOPIC_AT]] for row in rows}
+    return rows if all(topic.rpartition(".")[0] == prefix for topic in topics) else None
 
 
 def forgotten(lane: bytes, publisher: Publisher) -> list[Row]:
@@ -178,7 +203,7 @@ def asked_anew(stored: Stored) -> Stored:
 
 def _kept(data: bytes) -> _Kept:
     if len(data) == len(_MARK):
-        return _Kept(None, b"", None)
+        return _Kept(None, b"", None, None)
     at = len(_MARK)
     epoch, size, count = _SIZES.unpack_from(data, at)
     at += _SIZES.size
@@ -190,4 +215,8 @@ def _kept(data: bytes) -> _Kept:
         at += _SIZE.size
         rows.append(data[at : at + size])
         at += size
-    return _Kept(None if epoch < 0 else epoch, core, rows)
+    packing: Packing | None = None
+    if at < len(data):
+        topics = data[at + 1 :].decode().split(_BETWEEN_TOPICS)
+        packing = Packing(tuple(topics), bool(data[at]))
+    return _Kept(None if epoch < 0 else epoch, core, rows, packing)

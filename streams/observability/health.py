@@ -67,6 +67,17 @@ class Health:
             self._started_s = self._moved_s = now_s
             self._caught_up = False  # the short run that loads groups does not count
 
+    def gets_on(self, now_s: float) -> None:
+        """Note a step of the start, such as a group that was read back or published."""
+        with self._lock:
+            if self._started_s is None:
+                self._moved_s = now_s
+
+    def still_s(self, now_s: float) -> float:
+        """Seconds since the last progress of the start or of the query."""
+        with self._lock:
+            return now_s - self._moved_s
+
     def moved(self, now_s: float) -> None:
         """Note that a batch is done."""
         with self._lock:

@@ -68,7 +68,8 @@ class Observer(Loop):
 
     Args:
         partitions: topic → number of partitions, of every topic of muster's.
-        health: hears when Kafka does not answer, and how many rows wait.
+        health: hears when Kafka does not answer, how many rows wait, and that records were
+            published, which is how a long first batch shows that it gets on.
         read: offsets up to which the query has read; None = not known yet.
         on_late: called with prefix, group and the older coordinator's mark, when an older
             coordinator has overwritten this job's record of a group.
@@ -270,6 +271,8 @@ class Observer(Loop):
                 known = {place: end for place, end in self._ends.items() if place[0] == topic}
                 grown = sum(max(ends[place] - end, 0) for place, end in known.items())
                 self._metrics.records.labels(prefix, kind).inc(grown)
+                if grown and kind in READ:  # the clock's topic has our own signs of life
+                    self._health.gets_on(time.monotonic())
         read = self._query_read()
         if read is not None:
             waiting = (

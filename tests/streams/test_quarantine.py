@@ -8,6 +8,7 @@ import pytest
 from support.streams.operator import (
     INPUT,
     LANE,
+    PREFIXES,
     G,
     M,
     Operator,
@@ -22,7 +23,7 @@ from support.suite.ends import abort
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupDeleted, Heartbeat, Report, Tick
+from muster.protocol.events import Event, GroupDeleted, Heartbeat, Origin, Report, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import (
     GroupGone,
@@ -33,9 +34,10 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.state.machine import advance
+from muster.streams import processor
 from muster.streams.batch import group_batch
 from muster.streams.batch.stored_values import Stored
-from muster.streams.source import lane_of
+from muster.streams.source import Packing, input_topics, lane_of, repacked
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 __all__ = ["nothing_in_memory"]
@@ -83,10 +85,10 @@ def letters(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [(r.reason, r.message) for r in of_kind(records, Rejected)]
 
 
-def quarantined(monkeypatch: pytest.MonkeyPatch) -> Operator:
+def quarantined(monkeypatch: pytest.MonkeyPatch, prefixes: Sequence[str] = PREFIXES) -> Operator:
     """A group whose member m has four tasks; a batch with joins of n and poison quarantined it."""
     poisoned(monkeypatch)
-    operator = Operator()
+    operator = Operator(prefixes=prefixes)
     operator.feed(1_000, config(), join())
     repeated(operator, 2_000, join("n"), join(POISON))
     return operator
@@ -159,6 +161,74 @@ def test_a_release_takes_up_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert assignments[: len(of_kind(expected, MemberAssignment))] == of_kind(
         expected, MemberAssignment
     )
+
+
+def started_again(before: Operator, prefixes: Sequence[str]) -> Operator:
+    """The job with the same checkpoint, other prefixes, and nothing in memory."""
+    processor._cache.clear()
+    operator = Operator(prefixes=prefixes)
+    operator.goes_on(before, LANE)
+    return operator
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["muster"], ["another", "muster"]),
+        (["another", "muster"], ["muster"]),
+        (["muster"], ["muster", "muster.d"]),  # whose topics sort among those of muster
+    ],
+)
+def test_a_release_after_the_prefixes_have_changed(
+    before: list[str], after: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that were set aside are still read as records of their own topics."""
+    operator = started_again(quarantined(monkeypatch, before), after)
+    monkeypatch.setattr(group_batch, "advance", advance)
+    records = operator.feed(9_000, config())
+    assert letters(records) == []
+    snapshot = newest(records)
+    assert sorted(m.id for m in snapshot.members) == [M, "n", POISON]
+    through = {(topic, partition): offset for topic, partition, offset in snapshot.through}
+    assert through == {("muster.config", 0): 1, ("muster.membership", 0): 2}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "are_read"),
+    [
+        (["muster", "other"], ["muster", "other"], True),
+        (["muster"], ["another", "muster"], False),  # the numbers are those of another prefix
+        (["another", "muster"], ["muster"], False),  # there are no such numbers
+    ],
+)
+def test_rows_that_an_earlier_version_kept(
+    before: list[str], after: list[str], are_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not name their topics; where those are not of the prefix, each member is asked."""
+    earlier = quarantined(monkeypatch, before)
+    liveness, _ = earlier.stored(LANE)
+    assert liveness is not None
+    said = b"\0" + "\0".join(input_topics(before)).encode()
+    assert liveness.endswith(said)
+    earlier.tester.updateValueState("liveness", LANE, (liveness.removesuffix(said),))
+    operator = started_again(earlier, after)
+    monkeypatch.setattr(group_batch, "advance", advance)
+    records = operator.feed(9_000, config())
+    assert sorted(m.id for m in newest(records).members) == ([M, "n", POISON] if are_read else [M])
+    assert any(r.report for r in of_kind(records, MemberAssignment)) != are_read
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [(None, None), (b"name", b"name"), (b"name", None), (None, b"")]
+)
+def test_rows_are_packed_as_the_present_signing_keys_want(
+    was: bytes | None, now: bytes | None
+) -> None:
+    """A signature is taken out where there are no keys; where there are, a row may have none."""
+    origin = Origin("muster.membership", 1, 2, 3)
+    kept = pack(origin, b"value", INPUT, was)
+    packings = (Packing(INPUT, signature is not None) for signature in (was, now))
+    assert repacked([kept], *packings) == [pack(origin, b"value", INPUT, now)]
 
 
 def test_a_release_without_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:

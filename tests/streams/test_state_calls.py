@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,31 +16,46 @@ from pyspark.sql.streaming import stateful_processor
 from pyspark.sql.streaming.proto import StateMessage_pb2 as messages
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.streaming.stateful_processor_util import (
+    TransformWithStateInPandasFuncMode as Mode,
+)
+from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
 from pyspark.sql.streaming.value_state_client import ValueStateClient
 from pyspark.sql.types import BinaryType, StructField, StructType
+from support.streams.operator import INPUT, LANE, Operator, config, join, nothing_in_memory
+from support.streams.packed_rows import pack
 
+from muster.protocol.codec import encode
 from muster.streams import state_calls
 from muster.streams.operator_envelope import values
 
+__all__ = ["nothing_in_memory"]
+
 FIRST = state_calls.Question("snapshot", whole=False)
+NO_ROOM = messages.StateResponse(statusCode=1, errorMessage="no room")
 KEY = StructType([StructField("lane", BinaryType())])
 
 
 class Store(threading.Thread):
     """The JVM's end of the socket: keeps values by key and name, and answers in order.
 
+    After a refusal it answers nothing more and closes the socket, as Spark's does.
+
     Attributes:
         requests: what it was asked, in order; bytes.
         written: keys, names and values that it was given, in order; no value = it was removed.
         refuses: a value that it does not write.
+        refuses_key: a key that it does not take.
+        refuses_about: a key about whose values it answers no question.
         may_answer: while it is not set, the store reads requests and answers none.
     """
 
     def __init__(self, end: socket.socket) -> None:
         super().__init__(daemon=True)
+        self._end = end
         self._file = end.makefile("rwb")
         self.requests: list[bytes] = []
-        self.refuses = b""
+        self.refuses = self.refuses_key = self.refuses_about = b""
         self.may_answer = threading.Event()
         self.may_answer.set()
         self._key = b""
@@ -55,26 +70,34 @@ class Store(threading.Thread):
                 self.requests.append(request)
                 message = messages.StateRequest()
                 message.ParseFromString(request)
-                reply = self._reply(message).SerializeToString()
+                answer = self._reply(message)
+                reply = answer.SerializeToString()
                 self.may_answer.wait()
                 self._file.write(len(reply).to_bytes(4, "big") + reply)
                 self._file.flush()
+                if answer.statusCode == 1:
+                    self._end.close()
+                    break
         with suppress(OSError):  # what it could not send is still in the file
             self._file.close()
 
     def _reply(self, message: Any) -> Any:  # Protobuf's classes have no types
         if message.HasField("implicitGroupingKeyRequest"):
             self._key = message.implicitGroupingKeyRequest.setImplicitKey.key
+            if self.refuses_key and self.refuses_key in self._key:
+                return NO_ROOM
         if message.HasField("stateVariableRequest"):
             call = message.stateVariableRequest.valueStateCall
             place = (self._key, call.stateName)
+            if self.refuses_about and self.refuses_about in self._key:
+                return NO_ROOM
             if call.HasField("get"):
                 return messages.StateResponse(value=self.kept.get(place, b""))
             if call.HasField("exists"):
                 return messages.StateResponse(statusCode=0 if place in self.kept else 2)
             value = call.valueStateUpdate.value
             if self.refuses and self.refuses in value:
-                return messages.StateResponse(statusCode=1, errorMessage="no room")
+                return NO_ROOM
             self.written.append((*place, value))
             if call.HasField("clear"):
                 self.kept.pop(place, None)
@@ -262,3 +285,108 @@ def test_a_refused_value_fails_the_task(last: str, installed: None) -> None:
         liveness.update((b"bad",))
         with pytest.raises(PySparkRuntimeError, match="no room"):
             getattr(snapshot if last == "get" else client, last)()
+
+
+def failure(task: Callable[[], object]) -> BaseException | None:
+    """What a task raises; it must not wait for ever."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            task()
+        except BaseException as error:
+            raised.append(error)
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    worker.join(30)
+    assert not worker.is_alive(), "the worker waits for a reply that does not come"
+    return raised[0] if raised else None
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether an error is one that gives the store's reason."""
+    return isinstance(error, PySparkRuntimeError) and "no room" in str(error)
+
+
+@pytest.mark.parametrize("refusal", ["refuses_key", "refuses_about"])
+@pytest.mark.parametrize("first", [FIRST, state_calls.Question("snapshot")])
+@pytest.mark.parametrize("number", [2, state_calls.AHEAD_MAX + 2])
+def test_a_refusal_of_a_question_asked_ahead_fails_the_task(
+    number: int, first: state_calls.Question, refusal: str, installed: None
+) -> None:
+    """The error comes as soon as it is read; all groups before got the replies about themselves."""
+    lanes = lanes_of(state_calls.AHEAD_MAX + 5)
+    state_calls.ahead.first = lambda lane: first
+    read: list[object] = []
+    with connected(state_calls.Client) as (client, store):
+        setattr(store, refusal, lanes[number])
+        _, snapshot = values(StatefulProcessorHandle(client))
+        kept = dict.fromkeys(lanes[::3], True)
+        for lane in kept:
+            value = client._serialize_to_bytes(KEY, (lane,))
+            store.kept[value, "snapshot"] = value
+
+        def task() -> None:
+            for lane in lanes:
+                client.set_implicit_key((lane,))
+                read.append(snapshot.get() if first.whole else snapshot.exists())
+
+        assert is_refusal(failure(task))
+    before = lanes[: number - number % state_calls.AHEAD_MAX]
+    assert before == ([] if number < state_calls.AHEAD_MAX else lanes[: state_calls.AHEAD_MAX])
+    expected = [
+        ((lane,) if lane in kept else None) if first.whole else lane in kept for lane in before
+    ]
+    assert read == expected
+
+
+@pytest.mark.parametrize("next_call", ["get", "update", "ask ahead", "end"])
+def test_a_refused_value_is_told_when_nothing_can_be_sent_any_more(
+    next_call: str, installed: None
+) -> None:
+    """The store has closed the socket before the worker sends its next request."""
+    with connected(state_calls.Client) as (client, store):
+        liveness, snapshot = values(StatefulProcessorHandle(client))
+        store.refuses = b"bad"
+        client.set_implicit_key((b"muster\0a",))
+        liveness.update((b"bad",))
+        client.set_implicit_key((b"muster\0b",))
+        store.join(30)
+        assert not store.is_alive()
+        if next_call == "ask ahead":
+            state_calls.ahead.lanes = deque([b"muster\0b", b"muster\0c"])
+            state_calls.ahead.first = lambda lane: FIRST
+
+        def task() -> None:
+            if next_call == "get":
+                liveness.get()
+            if next_call == "ask ahead":
+                snapshot.exists()
+            liveness.update((b"good",))
+            client.remove_implicit_key()
+
+        assert is_refusal(failure(task))
+    assert store.written == []
+
+
+@pytest.mark.parametrize("refusal", ["refuses_about", "refuses"])
+def test_a_refusal_reaches_spark_through_the_operator(
+    refusal: str, installed: None, nothing_in_memory: None
+) -> None:
+    """PySpark's calls of the operator raise it, by the end of the task at the latest."""
+    operator = Operator()
+    udf = TransformWithStateInPandasUdfUtils(operator.processor, "None").transformWithStateUDF
+    places = [operator.at(event, 1_000) for event in (config(), join())]
+    entries = [pack(place.origin, encode(place).value, INPUT) for place in places]
+    state_calls.ahead.lanes = deque([LANE])
+    with connected(state_calls.Client) as (client, store):
+        setattr(store, refusal, b"g" if refusal == "refuses" else LANE)
+
+        def task() -> None:
+            rows = iter([(LANE, entry) for entry in entries])
+            list(udf(client, Mode.PROCESS_DATA, (LANE,), rows))
+            list(udf(client, Mode.PROCESS_TIMER, None, iter([])))
+            list(udf(client, Mode.COMPLETE, None, iter([])))
+
+        assert is_refusal(failure(task))

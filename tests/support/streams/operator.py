@@ -45,7 +45,9 @@ class Operator:
         quarantined: bool = False,
         assignor_ms_max: int = 10_000,
         signing_keys: str | None = None,
+        prefixes: Sequence[str] = PREFIXES,
     ) -> None:
+        self._topics = input_topics(prefixes)
         rows = [
             (lane, Row(lane=lane, snapshot=snapshot, quarantined=quarantined))
             for lane, snapshot in initial
@@ -53,11 +55,9 @@ class Operator:
         other = Publisher(
             epoch, PARTITIONS, REBUILD_MS, assignors=ALLOWED, assignor_ms_max=assignor_ms_max
         )
-        publishers = {
-            "muster": other._replace(unverified_until_ms=unverified_until_ms),
-            "other": other,
-        }
-        self.processor = GroupProcessor(publishers, INPUT, signing_keys=signing_keys)
+        publishers = dict.fromkeys(prefixes, other)
+        publishers["muster"] = other._replace(unverified_until_ms=unverified_until_ms)
+        self.processor = GroupProcessor(publishers, self._topics, signing_keys=signing_keys)
         self.tester = TwsTester(
             self.processor,
             **({"initialStateRow": rows} if rows else {}),
@@ -78,7 +78,8 @@ class Operator:
         """Take one batch of events of one group, all with one time."""
         placed = [self.at(event, at_ms, prefix) for event in events]
         encoded = [codec.encode(event) for event in placed]
-        entries = [pack(e.origin, c.value, INPUT) for e, c in zip(placed, encoded, strict=True)]
+        pairs = zip(placed, encoded, strict=True)
+        entries = [pack(e.origin, c.value, self._topics) for e, c in pairs]
         return self.batch(lane_of(prefix, encoded[0].key), entries)
 
     def batch(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
@@ -92,6 +93,13 @@ class Operator:
         """Liveness and snapshot in the store."""
         values = [self.tester.peekValueState(name, lane) for name in ("liveness", "snapshot")]
         return tuple(None if value is None else value[0] for value in values)
+
+    def goes_on(self, before: Operator, lane: bytes) -> None:
+        """Take over a group that an earlier run has stored, and go on with its offsets."""
+        for name, value in zip(("liveness", "snapshot"), before.stored(lane), strict=True):
+            if value is not None:
+                self.tester.updateValueState(name, lane, (value,))
+        self._offsets = before._offsets
 
 
 def record_of(row: Row) -> Record:
