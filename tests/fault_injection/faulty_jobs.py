@@ -47,9 +47,13 @@ class FaultyJob(Job):
 
     def decide(self, events: Sequence[Event]) -> Step:
         """Compute the step for a batch of events."""
-        step = super().decide(events if self.obeys else [*map(self._without_later, events)])
+        step = super().decide(self.as_read(events))
         self.generations += step.group.generation > self.group.generation
         return step
+
+    def as_read(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events of a batch as this version of the coordinator reads them."""
+        return events if self.obeys else [*map(self._without_later, events)]
 
     def _without_later(self, event: Event) -> Event:
         """The event as an old version reads it, which ignores the mark of a later coordinator."""

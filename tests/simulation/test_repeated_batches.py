@@ -37,6 +37,7 @@ class Repeated(CheckedJob):
         Repeated.batches += 1
         if Repeated.batches % ONE_IN:
             return step
+        events = self.as_read(events)
         shuffled = [*events, *events[:3]]
         Random(Repeated.batches).shuffle(shuffled)
         given = {"coordinator_epoch": self.epoch, "assignors": self.assignors}
