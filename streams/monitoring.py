@@ -28,7 +28,8 @@ _log = structlog.get_logger("muster.streams")
 STEP_S_MAX = 60.0
 """A coordinator that starts writes no signs of life when no step of the start was done for so long.
 
-The start may have any number of steps: each group that is read back and loaded takes some.
+The start may have any number of steps: each group that is read back and loaded takes some. One step
+may take as long as one group batch may, and half as long again (`muster.group.cpu.ms`).
 """
 JVM_S_MAX = 2.0
 """A coordinator whose JVM has not answered for this long writes no signs of life."""
@@ -39,6 +40,7 @@ class Seen:
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack
+        self._step_s_max = max(STEP_S_MAX, 1.5 * config.group_cpu_ms / 1000)
         self._watch: claim.Watch | None = None
         self._metrics = Metrics()
         holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
@@ -56,7 +58,7 @@ class Seen:
         if not self.health.well(now_s).fine:
             return False
         if not self.health.is_started:
-            return self._watch is None or self.health.still_s(now_s) < STEP_S_MAX
+            return self._watch is None or self.health.still_s(now_s) < self._step_s_max
         return now_s - self.progress.looked_s < JVM_S_MAX
 
     def begins(self, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil) -> None:

@@ -98,7 +98,8 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
     `order` is where the drain is in the log; an older snapshot does not show it.
 
     Raises:
-        NotDrained: the member was expelled, it left before the drain, or the drain was undone.
+        NotDrained: the member was expelled, it left before the drain, the drain was undone, or the
+            group was deleted.
     """
     entry = next((m for m in snapshot.members if m.id == member), None)
     drain = next((k for k in snapshot.drains if k.member == member), None)

@@ -201,8 +201,8 @@ def plan_json(
     """
     asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
-    left_out = (f"{name} gets no task: {why}" for name, why in plan.get("left_out", {}).items())
-    moves, warnings = plan["moves"], [*left_out, *plan.get("warnings", ())]
+    idle = (f"{name} gets no task: {why}" for name, why in plan.get("left_out", {}).items())
+    moves, warnings = plan["moves"], [*idle, *plan.get("warnings", ())]
     if asked.weights and snapshot.sources:
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {

@@ -20,7 +20,7 @@ TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
 QUIET = {"log_level": 0}
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-_NOT_ALLOWED = (
+NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     # The error for a producer that may not write to any topic.
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -45,7 +45,7 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
         text = settings.hidden(str(reason.str()))
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
             raise BadInput(f"a client setting is not accepted: {text}") from None
-        if reason.code() in _NOT_ALLOWED and topic:
+        if reason.code() in NOT_ALLOWED and topic:
             raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
         if reason.code() in _SILENCE:
             text = f"no answer within {TIMEOUT_S} s ({text})"

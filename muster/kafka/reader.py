@@ -32,12 +32,6 @@ DIGITS_MAX = 20
 FOLLOWER_FETCH_MS = 100
 """How long Kafka may wait for records before it answers a `Follower` that there are none."""
 FOLLOWER_LOOKS_S = 5.0
-_PASSING = (
-    KafkaError._PARTITION_EOF,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-)
-"""Errors after which a consumer reads on by itself, if they are errors at all."""
 
 
 class Row(NamedTuple):
@@ -168,8 +162,8 @@ class Follower:
             error = message.error()
             if error is None:
                 yield row_of(message)
-            elif not (error.retriable() or error.code() in _PASSING):
-                raise KafkaException(error)
+            elif error.fatal() or error.code() in cluster.NOT_ALLOWED:
+                raise KafkaException(error)  # after all others the consumer reads on by itself
 
     def _is_wanted(self, row: Row) -> bool:
         return self._owner is None or (row.key is not None and whole_key(row.key) == self._owner)

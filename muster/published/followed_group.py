@@ -24,7 +24,7 @@ class FollowedGroup:
         topic = topic_name(TopicKind.GROUPS, prefix)
         self._follower = Follower(settings, topic, key=key_of(group))
         self._whole = WholeRows(skipped)
-        self._newest: Published | None = None
+        self._newest: dict[int, Published] = {}  # by partition
 
     def __enter__(self) -> Self:
         return self
@@ -35,19 +35,18 @@ class FollowedGroup:
     def newest(self, wait_s: float = 0.0) -> GroupSnapshot | GroupGone | None:
         """The newest record, with all that was published since the last call; None = none yet.
 
-        If nothing was, wait up to `wait_s` for a record of any group. If partitions were added to
-        the topic, the group's records are in two of them, and the later timestamp wins.
+        If nothing was, wait up to `wait_s` for a record of any group. Within a partition the last
+        record wins, whatever the clock said that stamped it. If partitions were added to the topic,
+        the group's records are in two of them, and the later timestamp wins.
 
         Raises:
             Unreachable, Refused, NoTopics: the topic cannot be read.
         """
         for row in map(self._whole.feed, self._follower.new(wait_s)):
-            published = None if row is None else published_in(row)
-            if published is None:
-                continue
-            if self._newest is None or published.at_ms >= self._newest.at_ms:
-                self._newest = published
-        return None if self._newest is None else self._newest.record
+            if row is not None and (published := published_in(row)) is not None:
+                self._newest[row.partition] = published
+        newest = max(self._newest.values(), key=lambda each: each.at_ms, default=None)
+        return None if newest is None else newest.record
 
     def snapshot(self, wait_s: float = 0.0) -> GroupSnapshot:
         """`newest`, of a group that exists.

@@ -75,8 +75,9 @@ class _Kept(NamedTuple):
     packing: Packing | None
 
     def to_bytes(self) -> bytes:
-        if self.rows is None or self.packing is None:
+        if self.rows is None:
             return _MARK
+        assert self.packing is not None  # this version always says it
         epoch = -1 if self.epoch is None else self.epoch
         head = _SIZES.pack(epoch, len(self.core), len(self.rows))
         rows = [_SIZE.pack(len(row)) + row for row in self.rows]

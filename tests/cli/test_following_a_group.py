@@ -55,14 +55,21 @@ class GroupsTopic:
         self._producer = Producer({"bootstrap.servers": self.address, "log_level": 2})
 
     def write(
-        self, *records: GroupSnapshot | GroupGone, part_bytes: int = 1 << 20, place: int = -1
+        self,
+        *records: GroupSnapshot | GroupGone,
+        part_bytes: int = 1 << 20,
+        place: int = -1,
+        at_ms: int = 0,
     ) -> None:
-        """Write records, in parts of at most this size, to the partition of their key."""
+        """Write records, in parts of at most this size, to the partition of their key.
+
+        `at_ms` is their timestamp; 0 = now.
+        """
         for record in records:
             encoded = parts(record, part_bytes)
             home = partition_of(encoded[-1].key, 4) if place < 0 else place
             for part in encoded:
-                self._producer.produce("muster.groups", part.value, part.key, home)
+                self._producer.produce("muster.groups", part.value, part.key, home, timestamp=at_ms)
             self.written += len(encoded)
         assert self._producer.flush(10) == 0
 
@@ -281,3 +288,13 @@ def test_partitions_that_are_added_and_split_records(
         until(lambda: followed.snapshot(1.0).generation == 9, "the new partition is read")
     assert len(topic.reads) > OTHERS + 6
     assert set(topic.reads.values()) == {1}
+
+
+def test_the_last_record_of_a_partition_counts_whatever_its_timestamp(topic: GroupsTopic) -> None:
+    """The next coordinator's clock is behind that of the one before."""
+    where = client_settings(topic.address)
+    with FollowedGroup(where, "muster", "orders") as followed:
+        topic.write(replace(orders(), generation=7), at_ms=10_000)
+        assert followed.snapshot().generation == 7
+        topic.write(replace(orders(), generation=8), at_ms=9_500)
+        until(lambda: followed.snapshot(0.1).generation == 8, "the last record is taken")
