@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,7 +118,9 @@ class Report:
         if self._file is not None:
             self._file.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
-    def watched(self, each: Iterable[_One], progress: Progress[_Sums], unit: str) -> Iterator[_One]:
+    def watched(
+        self, each: Iterable[_One], progress: Progress[_Sums], line: Callable[[_Sums], str]
+    ) -> Iterator[_One]:
         """Yield each one; print and save how far it is from time to time, and at the end.
 
         A signal ends it between two of them.
@@ -126,7 +128,7 @@ class Report:
         Args:
             each: results of runs or lives.
             progress: what to save; it is at the next seed when one has been yielded.
-            unit: what a line says of the progress, with the tally as `{}`.
+            line: tally → what a line says of the progress.
         """
         began = self._told = time.monotonic()
         before = progress.seconds
@@ -147,7 +149,7 @@ class Report:
                 self._told = time.monotonic()
                 progress.save()
                 rate = progress.tally.generations / max(progress.seconds, 0.001)
-                print(f"{unit.format(progress.tally)}, {rate:,.0f} a second", flush=True)
+                print(f"  {line(progress.tally)}, {rate:,.0f} a second", flush=True)
         progress.save()
 
 
@@ -169,8 +171,11 @@ def run_faults(
     if tally.generations < generations and tally.broken is None:
         rest = generations - tally.generations
         results = runs.results(progress.seed, rest, processes)
-        line = f"  {{0.generations:,}} of {generations:,} generations, {{0.runs:,}} runs"
-        for result in report.watched(results, progress, line):
+
+        def so_far(sums: runs.Tally) -> str:
+            return f"{sums.generations:,} of {generations:,} generations, {sums.runs:,} runs"
+
+        for result in report.watched(results, progress, so_far):
             tally.add(result)
             name = faults.ASSIGNORS[faults.beginning(result.seed).assignor]
             settled[name] += result.broken is None
@@ -188,9 +193,12 @@ def run_lives(report: Report, seed: int, count: int, processes: int, keep: Path 
     progress = Progress(seed, lives.Tally(), keep and keep / "lives.kept")
     tally = progress.tally
     rest = seed + count - progress.seed
-    line = f"  {{0.played:,}} of {count:,} lives"
+
+    def so_far(sums: lives.Tally) -> str:
+        return f"{sums.lives.total():,} of {count:,} lives"
+
     played = lives.lives(progress.seed, rest, processes=processes) if rest > 0 else ()
-    for life in report.watched(played, progress, line):
+    for life in report.watched(played, progress, so_far):
         tally.add(life)
     report.add(f"random lives, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
     report.add(_spent(progress, processes))

@@ -31,14 +31,19 @@ def command(monkeypatch: pytest.MonkeyPatch, file: Path, **given: object) -> tup
     return whole_lives.main(), file.read_text()
 
 
-def test_the_report_has_every_assignor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_report_has_every_assignor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A few runs and lives: all laws and promises hold, and every assignor came to rest."""
-    lives = {"lives": 7, "seed": 3_000_874}  # one life of each assignor
+    lives = {"lives": 7, "seed": 3_000_874, "every": 0}  # one life of each assignor
     code, report = command(monkeypatch, tmp_path / "report", generations=20, **lives)
     assert code == 0, report
     assert "7 of 7 lives kept every promise" in report
     assert all(name in report for name in (*ASSIGNORS, *CONNECT_ASSIGNORS))
     assert report.endswith("every law and every promise held\n")
+    told = capsys.readouterr().out
+    assert "of 20 generations, 1 runs, " in told
+    assert "  7 of 7 lives, " in told
 
 
 def test_a_broken_law_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
