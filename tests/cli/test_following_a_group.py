@@ -44,12 +44,14 @@ class GroupsTopic:
         reads: place of a record → how often it was read.
         written: number of records.
         is_over: the test has ended.
+        writers: the threads that write while the command runs.
     """
 
     address: str
     reads: dict[tuple[int, int], int] = field(default_factory=dict)
     written: int = 0
     is_over: bool = False
+    writers: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._producer = Producer({"bootstrap.servers": self.address, "log_level": 2})
@@ -97,6 +99,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Iterator[GroupsTopic]:
         made.write(*(replace(orders(), group=GroupId(f"other-{n}")) for n in range(OTHERS)))
         yield made
         made.is_over = True
+        for writer in made.writers:  # before the mock ends, which would fail their last write
+            writer.join()
 
 
 @pytest.fixture
@@ -122,16 +126,17 @@ def coordinated(
 
     def publish() -> None:
         for step in steps:
-            topic.write(step())
-            until(lambda: topic.is_read() or topic.is_over, "the command has read it")
             if topic.is_over:
                 return
+            topic.write(step())
+            until(lambda: topic.is_read() or topic.is_over, "the command has read it")
 
     thread = threading.Thread(target=publish, daemon=True)
 
     def append(_: object, __: str, event: Drain, *more: object) -> Place:
         place = Place("membership", 0, story.offset + 1)
         thread.start()
+        topic.writers.append(thread)
         return place
 
     monkeypatch.setattr(drain_command, "append", append)
