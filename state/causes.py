@@ -22,7 +22,7 @@ _LISTED_MAX = 3
 
 
 class Causes:
-    """Collects what happened in a batch. Its text does not depend on the order of the calls."""
+    """Collects what happened in a batch; what `add` is given is told in the order of its calls."""
 
     __slots__ = ("_events", "_members", "_ready")
 

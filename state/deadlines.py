@@ -93,7 +93,7 @@ def _decide_clock(draft: Draft, before_ms: int, drained_ms: int | None) -> None:
     """Decide those of the group clock; `drained_ms` is the first one of a drain after `before_ms`.
 
     A batch may have thousands of times, and a group thousands of drains; so the drains are looked
-    through at that time only.
+    through only if the clock has passed that time.
     """
     now_ms = draft.sessions.clock_ms
     if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now_ms:
@@ -101,9 +101,10 @@ def _decide_clock(draft: Draft, before_ms: int, drained_ms: int | None) -> None:
         draft.causes.add("delay ended")
     if drained_ms is None or drained_ms > now_ms:
         return
-    for slot, at_ms in draft.timers.drain_until_ms.items():
-        if before_ms < at_ms <= now_ms:
-            draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
+    until_ms = draft.timers.drain_until_ms.items()
+    # A restored group has them in another order, and must give the same cause.
+    for _, slot in sorted((at_ms, slot) for slot, at_ms in until_ms if before_ms < at_ms <= now_ms):
+        draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
 
 def next_decided_ms(draft: Draft) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.state.story import Story, config, join, leave, report, since, tick
 
-from muster.protocol.events import Drain, Event
+from muster.protocol.events import Drain, Event, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import KeptDrain
 from muster.protocol.tasks import Subtopology
@@ -229,3 +229,16 @@ def test_the_time_of_a_drain_begins_again_without_the_checkpoint() -> None:
     story.at(21_000).take(tick())
     assert story.group.target.active.tolist() == [0, 0, 0, 0]
     assert story.group.cause.startswith("W2 drained for scale.down.timeout.ms")
+
+
+def test_a_restored_group_gives_the_same_cause() -> None:
+    """Two drains end in one batch; the group in memory has them in the order of the orders."""
+    story = Story()
+    story.take(config(FOUR, scale_down_timeout_ms=5_000), *map(join, ("W1", "W2", "W3")))
+    story.at(100).take(drain("W2"))
+    group = story.at(200).take(drain("W1")).group
+    restored = Group.restore(group.snapshot(), group.liveness())
+    late = replace(tick(), origin=Origin("membership", 0, 999, 1_010_000))
+    causes = [advance(each, [late], coordinator_epoch=1).group.cause for each in (group, restored)]
+    ended = "drained for scale.down.timeout.ms"
+    assert causes == [f"W2 {ended}; W1 {ended}"] * 2
