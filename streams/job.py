@@ -209,6 +209,7 @@ def _processor(
         group_cpu_s=config.group_cpu_ms / 1000,
         python_bytes_max=config.python_bytes_max,
         suspect_batch=last_run.suspect_batch(checkpoint),
+        careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
 

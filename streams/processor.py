@@ -37,6 +37,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import Row
 
+from muster.output import wall_ms
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
@@ -107,6 +108,7 @@ class GroupProcessor(StatefulProcessor):
         group_cpu_s: CPU time that one group batch may take, in seconds.
         python_bytes_max: address space that a Python process may take beyond its first size.
         suspect_batch: number of the batch whose group batches run in children; None = of none.
+        careful_until_ms: until when all group batches run in children (see `crash_loop`).
         canary_ms: see `canary_answer.answer`.
     """
 
@@ -120,6 +122,7 @@ class GroupProcessor(StatefulProcessor):
         group_cpu_s: float = 60.0,
         python_bytes_max: int = 4 << 30,
         suspect_batch: int | None = None,
+        careful_until_ms: int = 0,
         canary_ms: int = 0,
     ) -> None:
         self._canary_ms = canary_ms
@@ -127,6 +130,7 @@ class GroupProcessor(StatefulProcessor):
         self._group_cpu_s = group_cpu_s
         self._python_bytes_max = python_bytes_max
         self._suspect_batch = None if suspect_batch is None else str(suspect_batch)
+        self._careful_until_ms = careful_until_ms
         self._writers = writers
         self._topics = tuple(topics)
         self._config_topics = frozenset(
@@ -142,7 +146,8 @@ class GroupProcessor(StatefulProcessor):
         self._new_groups = 0  # without a config, in this batch
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
-        self._is_suspect = batch is not None and batch == self._suspect_batch
+        is_repeated = batch is not None and batch == self._suspect_batch
+        self._is_suspect = is_repeated or wall_ms() < self._careful_until_ms
         self._computes_aside = context is not None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)

@@ -1,4 +1,7 @@
-"""How a standby takes over: it rehearses the query, waits for its turn, and claims."""
+"""How a standby takes over: it rehearses the query, waits for its turn, and claims.
+
+Whether it is careful from then on (`crash_loop`), it reads from the claims.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from collections.abc import Mapping
 import structlog
 from pyspark.sql import SparkSession
 
+from muster.output import span
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole
 from muster.streams import (
     coordinator_signs,
+    crash_loop,
     rehearsal,
     source,
     spark_session,
@@ -116,3 +121,27 @@ def claimed(
         predecessors_obey[prefix] = follows.predecessors_obey(epochs[prefix])
     signs.runs(epochs)
     return epochs, predecessors_obey
+
+
+def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
+    """Until when the job runs every group batch in a child (epoch milliseconds); 0 = it does not.
+
+    Only a job with a new checkpoint is careful; from another one it knows the suspect batch.
+
+    Raises:
+        KafkaUnreachable: the claims could not be read.
+    """
+    until_ms = 0
+    for prefix, epoch in epochs.items() if checkpoint.is_new else ():
+        after = epoch - crash_loop.CLAIMS_MAX
+        claims = stale_checkpoint.read_claims(config.clients, prefix, after)
+        claimed_ms = [at_ms for at, at_ms in claims.at_ms.items() if at <= epoch]
+        until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms))
+    if until_ms:
+        _log.warning(
+            "careful: the coordinator may be in a crash loop, so each group is processed in a "
+            "child process, which is slower",
+            claims=f"{crash_loop.CLAIMS_MAX} or more within {span(crash_loop.CLAIMS_MS)}",
+            lasts=span(crash_loop.CLAIMS_MS),
+        )
+    return until_ms

@@ -17,10 +17,8 @@ from muster.doctor.finding import Finding, Level
 from muster.output import span
 from muster.protocol.records import CoordinatorRole, GroupSnapshot
 from muster.published.last_seen import ANSWER_MS, NO_STANDBY, standing_by
+from muster.streams.crash_loop import CLAIMS_MAX, CLAIMS_MS
 
-CLAIMS_MS = 600_000
-CLAIMS_MAX = 3
-"""This many claims within `CLAIMS_MS` may be a crash loop."""
 START = "start `muster run` with the checkpoint it had"
 
 

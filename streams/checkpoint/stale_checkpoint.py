@@ -46,10 +46,12 @@ class Claims(NamedTuple):
     Attributes:
         newest: epoch of the newest one; -1 = there is none.
         read: epoch → claim, ascending; what cannot be decoded is left out.
+        at_ms: epoch → broker timestamp of the claim, epoch milliseconds.
     """
 
     newest: int
     read: Mapping[int, CoordinatorClaim]
+    at_ms: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,11 @@ def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) 
     consumer = Consumer(clients.reader(f"{prefix}.job"), logger=KAFKA)
     place = TopicPartition(topic_name(TopicKind.COORDINATOR, prefix), 0)
     read: dict[int, CoordinatorClaim] = {}
+    at_ms: dict[int, int] = {}
     try:
         low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
         if high <= low:
-            return Claims(-1, read)
+            return Claims(-1, read, at_ms)
         newest = high - 1
         first = newest if after is None else max(low, min(after + 1, newest))
         consumer.assign([TopicPartition(place.topic, 0, first)])
@@ -192,9 +195,9 @@ def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) 
             with suppress(DecodeError):  # not a record of muster
                 record = codec.decode_record(TopicKind.COORDINATOR, message.key(), message.value())
                 if isinstance(record, CoordinatorClaim):
-                    read[at] = record
+                    read[at], at_ms[at] = record, message.timestamp()[1]
     except KafkaException as error:
         raise KafkaUnreachable(f"{place.topic} cannot be read: {error}") from error
     finally:
         consumer.close()
-    return Claims(newest, read)
+    return Claims(newest, read, at_ms)

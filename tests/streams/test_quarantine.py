@@ -20,6 +20,7 @@ from support.streams.operator import (
 from support.streams.packed_rows import pack
 from support.suite.ends import abort
 
+from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
@@ -353,3 +354,13 @@ def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     records = operator.feed(9_000, config())
     assert [m.id for m in newest(records).members] == [M]
     assert [r.report for r in of_kind(records, MemberAssignment)] == [True]
+
+
+def test_a_careful_job_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a crash loop every batch runs in children; after the time that is set none does."""
+    poisoned(monkeypatch)
+    operator = Operator(careful_until_ms=wall_ms() + 600_000)
+    operator.feed(1_000, config(), join())
+    snapshot = newest(operator.feed(2_000, join("n"), join(POISON)))
+    assert snapshot.quarantine is not None
+    assert not Operator(careful_until_ms=wall_ms() - 1).processor._is_suspect

@@ -41,7 +41,7 @@ class Cluster:
             for epoch, job in enumerate(self.claims)
             if epoch >= first
         }
-        return Claims(newest, read)
+        return Claims(newest, read, {})
 
     def jobs(self, folder: str) -> list[str]:
         """The ids in the file of a checkpoint."""
@@ -175,8 +175,8 @@ def test_claims_as_kafka_has_them() -> None:
     """The newest claim alone, or all behind an epoch; what is no claim is left out."""
     with mock_kafka() as address:
         clients = client_settings(address)
-        assert stale_checkpoint.read_claims(clients, P) == (-1, {})
-        assert stale_checkpoint.read_claims(clients, P, 5) == (-1, {})
+        assert stale_checkpoint.read_claims(clients, P) == (-1, {}, {})
+        assert stale_checkpoint.read_claims(clients, P, 5) == (-1, {}, {})
         producer = Producer(clients.producer())
         for job in ("a", "b", "c"):
             record = encode(CoordinatorClaim(job=job, host="h", version="1"))
@@ -188,12 +188,12 @@ def test_claims_as_kafka_has_them() -> None:
         assert _read(clients, 9) == {2: "c"}
         producer.produce("muster.coordinator", b"rubbish", b"key", 0)
         assert producer.flush(10) == 0
-        newest, read = stale_checkpoint.read_claims(clients, P, 1)
+        newest, read, _ = stale_checkpoint.read_claims(clients, P, 1)
         assert (newest, [*read]) == (3, [2])
-        assert stale_checkpoint.read_claims(clients, P) == (3, {})
+        assert stale_checkpoint.read_claims(clients, P) == (3, {}, {})
 
 
 def _read(clients: ClientSettings, after: int | None = None) -> dict[int, str]:
-    newest, read = stale_checkpoint.read_claims(clients, P, after)
+    newest, read, _ = stale_checkpoint.read_claims(clients, P, after)
     assert newest == 2
     return {epoch: claim.job for epoch, claim in read.items()}

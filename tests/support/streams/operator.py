@@ -46,6 +46,7 @@ class Operator:
         assignor_ms_max: int = 10_000,
         signing_keys: str | None = None,
         prefixes: Sequence[str] = PREFIXES,
+        careful_until_ms: int = 0,
     ) -> None:
         self._topics = input_topics(prefixes)
         rows = [
@@ -57,7 +58,11 @@ class Operator:
         )
         publishers = dict.fromkeys(prefixes, other)
         publishers["muster"] = other._replace(unverified_until_ms=unverified_until_ms)
-        self.processor = GroupProcessor(publishers, self._topics, signing_keys=signing_keys)
+        self.processor = GroupProcessor(
+            *(publishers, self._topics),
+            signing_keys=signing_keys,
+            careful_until_ms=careful_until_ms,
+        )
         self.tester = TwsTester(
             self.processor,
             **({"initialStateRow": rows} if rows else {}),
