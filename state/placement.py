@@ -167,9 +167,12 @@ def _take_follow_up(draft: Draft, outcome: Outcome) -> None:
     """Take the answer to a follow-up: another target is a cause, for which the assignor is asked.
 
     Whatever opened a generation since the question has dropped it, so the target is still the same.
+    After a failure the target stays as well, and the next follow-up asks again.
     """
     draft.target.asked_ms = None
-    if isinstance(outcome, Failure) or not _is_target(draft, outcome):
+    if isinstance(outcome, Failure):
+        draft.reject(outcome.origin, DeadLetter.ASSIGNOR_FAILED, outcome.story)
+    elif not _is_target(draft, outcome):
         draft.causes.add(causes.FOLLOW_UP)
     elif outcome.followup_ms is None:
         draft.timers.followup_ms = None

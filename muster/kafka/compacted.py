@@ -62,11 +62,15 @@ def newest_values(rows: Iterable[Row], partitions: int) -> dict[bytes, bytes]:
 
 
 def _replaces(row: Row, before: Row, home: int) -> bool:
-    """Whether a record is newer than one of the same key that was read before it.
-
-    In one partition the later record is newer, with one exception: a superseded coordinator may
-    write last. A group's generation never goes back, so a lower one marks such a record.
-    """
+    """Whether a record is newer than one of the same key that was read before it."""
     if before.partition == row.partition:
-        return row.value is None or not 0 <= row.generation < before.generation
+        return not is_late(row, before)
     return (row.partition == home, row.at_ms) >= (before.partition == home, before.at_ms)
+
+
+def is_late(row: Row, before: Row) -> bool:
+    """Whether a superseded coordinator wrote a record after its successor wrote the one `before`.
+
+    Both have one key and partition. A group's generation never goes back, so a lower one shows it.
+    """
+    return row.value is not None and 0 <= row.generation < before.generation

@@ -131,7 +131,8 @@ class Follower:
         """The records since the last call, oldest first within a partition.
 
         The first call returns what the topic has now. A later one waits up to `wait_s` for the
-        first record, of any key.
+        first record, of any key, and returns at most 1,000. If the first call raises, make another
+        follower.
 
         Raises:
             Unreachable, Refused, NoTopics: as `partitions_of`. Whether Kafka answers and the topic

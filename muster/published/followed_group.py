@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Self
 
 from muster.kafka.client_settings import ClientSettings
-from muster.kafka.compacted import WholeRows
-from muster.kafka.reader import Follower
+from muster.kafka.compacted import WholeRows, is_late
+from muster.kafka.reader import Follower, Row
 from muster.protocol.keys import key_of
 from muster.protocol.records import GroupGone, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
@@ -24,7 +24,7 @@ class FollowedGroup:
         topic = topic_name(TopicKind.GROUPS, prefix)
         self._follower = Follower(settings, topic, key=key_of(group))
         self._whole = WholeRows(skipped)
-        self._newest: dict[int, Published] = {}  # by partition
+        self._newest: dict[int, tuple[Row, Published]] = {}  # by partition
 
     def __enter__(self) -> Self:
         return self
@@ -33,20 +33,24 @@ class FollowedGroup:
         self._follower.close()
 
     def newest(self, wait_s: float = 0.0) -> GroupSnapshot | GroupGone | None:
-        """The newest record, with all that was published since the last call; None = none yet.
+        """The newest record, with what was published since the last call; None = none yet.
 
         If nothing was, wait up to `wait_s` for a record of any group. Within a partition the last
-        record wins, whatever the clock said that stamped it. If partitions were added to the topic,
-        the group's records are in two of them, and the later timestamp wins.
+        record wins, whatever the clock said that stamped it, unless a superseded coordinator wrote
+        it. If partitions were added to the topic, the group's records are in two of them, and the
+        later timestamp wins. Of very much that was published, the next calls take the rest.
 
         Raises:
             Unreachable, Refused, NoTopics: the topic cannot be read.
         """
         for row in map(self._whole.feed, self._follower.new(wait_s)):
-            if row is not None and (published := published_in(row)) is not None:
-                self._newest[row.partition] = published
-        newest = max(self._newest.values(), key=lambda each: each.at_ms, default=None)
-        return None if newest is None else newest.record
+            if row is None or (published := published_in(row)) is None:
+                continue
+            before = self._newest.get(row.partition)
+            if before is None or not is_late(row, before[0]):
+                self._newest[row.partition] = (row, published)
+        newest = [published for _, published in self._newest.values()]
+        return max(newest, key=lambda each: each.at_ms).record if newest else None
 
     def snapshot(self, wait_s: float = 0.0) -> GroupSnapshot:
         """`newest`, of a group that exists.

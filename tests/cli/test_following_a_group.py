@@ -71,7 +71,11 @@ class GroupsTopic:
             encoded = parts(record, part_bytes)
             home = partition_of(encoded[-1].key, 4) if place < 0 else place
             for part in encoded:
-                self._producer.produce("muster.groups", part.value, part.key, home, timestamp=at_ms)
+                self._producer.produce(
+                    *("muster.groups", part.value, part.key, home),
+                    timestamp=at_ms,
+                    headers=list(part.headers),
+                )
             self.written += len(encoded)
         assert self._producer.flush(10) == 0
 
@@ -303,3 +307,15 @@ def test_the_last_record_of_a_partition_counts_whatever_its_timestamp(topic: Gro
         assert followed.snapshot().generation == 7
         topic.write(replace(orders(), generation=8), at_ms=9_500)
         until(lambda: followed.snapshot(0.1).generation == 8, "the last record is taken")
+
+
+def test_a_record_of_a_superseded_coordinator_does_not_count(topic: GroupsTopic) -> None:
+    """It was frozen, and writes an older generation after its successor has written."""
+    with FollowedGroup(client_settings(topic.address), "muster", "orders") as followed:
+        topic.write(replace(orders(), generation=8))
+        assert followed.snapshot().generation == 8
+        topic.write(replace(orders(), generation=7), replace(orders(), group=GroupId("last")))
+        until(lambda: followed.newest(0.1) is not None and topic.is_read(), "all is read")
+        assert followed.snapshot().generation == 8
+        topic.write(replace(orders(), generation=9))
+        until(lambda: followed.snapshot(0.1).generation == 9, "a newer record is taken")

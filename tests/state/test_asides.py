@@ -384,6 +384,27 @@ def test_a_follow_up_that_changes_something_opens_one() -> None:
     assert story.group.target.active.tolist().count(1) == 2
 
 
+def test_a_follow_up_that_fails_changes_nothing() -> None:
+    """What ends its child becomes a dead letter; the group stays stable, and asks again later."""
+    desk = Desk()
+    desk.is_open = True
+    story = restoring(desk)
+    generation = story.group.generation
+    desk.failure = "it took more than 60 s of CPU time"
+    published_before, asked = len(story.published), len(desk.asked)
+    due_ms = story.group.timers.followup_ms
+    assert due_ms is not None
+    steps = [story.at(due_ms - 1_000_000 + ms).take(tick()) for ms in (0, 300, 600, 900)]
+    letters = [r for step in steps for r in step.records if isinstance(r, Rejected)]
+    assert [letter.reason for letter in letters] == [DeadLetter.ASSIGNOR_FAILED]
+    assert len(story.published) == published_before + 1  # the time of the next follow-up
+    assert (story.group.state, story.group.generation) == (GroupState.STABLE, generation)
+    desk.failure = None
+    followed_up(story, 1)
+    assert len(desk.asked) == asked + 2
+    assert (story.group.state, story.group.generation) == (GroupState.STABLE, generation)
+
+
 @pytest.mark.parametrize("batch", BATCHES[:2])
 def test_a_generation_drops_a_follow_up_that_is_computed(batch: str) -> None:
     """W3 joins meanwhile: the assignor is asked about the group that it joined, and that counts."""
