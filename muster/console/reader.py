@@ -22,7 +22,7 @@ from muster.console.store import Store
 from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
-from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
+from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of, passes
 from muster.kafka.reader import arrived, consumer_of, row_of
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Loop
@@ -83,7 +83,7 @@ class Reader(Loop):
         """Read until the thread is to end, or the topics have changed.
 
         Raises:
-            KafkaException: an error that is not retriable.
+            KafkaException: an error that does not pass by itself.
         """
         looked_at = time.monotonic()
         while not self._closing.is_set():
@@ -95,10 +95,7 @@ class Reader(Loop):
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard((str(message.topic()), message.partition()))
                     self._store.caught_up = self._store.caught_up or not unread
-                elif error.retriable() or error.code() in (
-                    KafkaError._ALL_BROKERS_DOWN,
-                    KafkaError._TRANSPORT,
-                ):
+                elif passes(error):
                     self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
                 else:
                     raise KafkaException(error)

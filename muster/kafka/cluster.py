@@ -20,11 +20,34 @@ TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
 QUIET = {"log_level": 0}
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+_PASSING = frozenset(
+    (
+        *_SILENCE,
+        KafkaError._RESOLVE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    )
+)
 NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     # The error for a producer that may not write to any topic.
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether an error may be over in a moment: a broker is away, or a partition has no leader yet.
+
+    `KafkaError.retriable` says it of errors of transactions only.
+    """
+    return error.code() in _PASSING and not error.fatal()
 
 
 @contextmanager

@@ -236,10 +236,11 @@ def until_end(
     """Every record from the given offsets to the end of each partition.
 
     The consumer, which needs `enable.partition.eof`, is assigned the partitions. Kafka may send
-    nothing for `patience_s`; `skip_errors`: an error of the broker counts as nothing.
+    nothing for `patience_s`, and errors that may pass count as nothing; `skip_errors`: all do.
 
     Raises:
-        KafkaException: an error that is not retriable, or no answer in time (_TIMED_OUT).
+        KafkaException: an error that does not pass, or no answer in time: the last error that might
+            have passed, else _TIMED_OUT.
     """
     for topic in {start.topic for start in starts}:
         # A client that knows the leaders fetches at once; otherwise it waits half a second first.
@@ -248,6 +249,7 @@ def until_end(
     consumer.assign(list(starts))
     unfinished = {(start.topic, start.partition) for start in starts}
     deadline = time.monotonic() + patience_s
+    reason = KafkaError(KafkaError._TIMED_OUT)
     while unfinished:
         for message in arrived(consumer, min(POLL_S, patience_s)):
             error = message.error()
@@ -255,20 +257,21 @@ def until_end(
                 yield row_of(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard((str(message.topic()), message.partition()))
-            elif skip_errors or error.retriable():
+            elif skip_errors or cluster.passes(error):
+                reason = error
                 continue
             else:
                 raise KafkaException(error)
             deadline = time.monotonic() + patience_s
         if unfinished and time.monotonic() > deadline:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise KafkaException(reason)
 
 
 def _patient(call: Callable[[], T]) -> T:
-    """Call again while the error is retriable (no leader yet, for example)."""
+    """Call again while the error may pass (no leader yet, for example)."""
     patience = Retrying(
         retry=retry_if_exception(
-            lambda error: isinstance(error, KafkaException) and error.args[0].retriable()
+            lambda error: isinstance(error, KafkaException) and cluster.passes(error.args[0])
         ),
         stop=stop_after_delay(cluster.TIMEOUT_S),
         wait=wait_fixed(RETRY_PAUSE_S),
