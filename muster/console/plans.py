@@ -25,6 +25,8 @@ ADD_MAX = 200
 """Most members that may be added at once."""
 ADDED_SLOT = 1_000_000_000
 """First slot of added members; no group has so many slots."""
+IDLE_SHOWN = 20
+"""Most members without a task that are named."""
 MOVES_SHOWN = 500
 
 
@@ -201,8 +203,7 @@ def plan_json(
     """
     asked = weighed(snapshot, asked)
     plan = plan_of(snapshot, asked)
-    idle = (f"{name} gets no task: {why}" for name, why in plan.get("left_out", {}).items())
-    moves, warnings = plan["moves"], [*idle, *plan.get("warnings", ())]
+    moves, warnings = plan["moves"], [*_idle(plan.get("left_out", {})), *plan.get("warnings", ())]
     if asked.weights and snapshot.sources:
         warnings.append("set the weights of Kafka's topics where the group's config declares them")
     return {
@@ -216,6 +217,13 @@ def plan_json(
         "commands": commands(snapshot, asked, where, is_shadowed=is_shadowed),
         "frame": overlay(snapshot, asked, plan, at_ms).whole,
     }
+
+
+def _idle(left_out: Mapping[str, str]) -> list[str]:
+    """A line for each member that gets no task, with why; above `IDLE_SHOWN` the rest is counted."""
+    lines = [f"{name} gets no task: {why}" for name, why in left_out.items()]
+    more = len(lines) - IDLE_SHOWN
+    return lines if more <= 0 else [*lines[:IDLE_SHOWN], f"{more} more members get no task"]
 
 
 def _shown(move: Json) -> Json:

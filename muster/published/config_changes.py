@@ -139,10 +139,16 @@ def _lost(
         return "its whole configuration; the group is deleted"
     was, wanted, there = _texts(base), _texts(made), _texts(final)
     return ", ".join(
-        f"{name}={wanted.get(name, '')}" if name not in ("tasks", "topics") else f"its {name}"
+        _said(name, wanted)
         for name in sorted((was.keys() | wanted.keys()) - {*apart_from})
         if wanted.get(name) != was.get(name) and there.get(name) != wanted.get(name)
     )
+
+
+def _said(name: str, wanted: Mapping[str, object]) -> str:
+    if name in ("tasks", "topics"):
+        return f"its {name}"
+    return f"{name}={wanted[name]}" if name in wanted else f"the default of {name}"
 
 
 def _texts(config: GroupConfig | None) -> dict[str, object]:

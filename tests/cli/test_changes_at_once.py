@@ -128,6 +128,15 @@ def test_nothing_is_said_where_nothing_is_lost(
     assert "at the same moment" not in capsys.readouterr().err
 
 
+def test_a_setting_that_was_taken_away(topic: ConfigTopic, capsys: Output) -> None:
+    """The other operator wanted the default again, and this command writes the old value."""
+    topic.add(config(max_warmup_replicas=7))
+    topic.earlier = [config()]
+    assert main(SET) == 1
+    said = "was replaced by this one: the default of max.warmup.replicas"
+    assert capsys.readouterr().err == f"{BOTH}{said}{ADVICE}"
+
+
 def test_the_newest_of_two_records_of_one_millisecond_counts(
     topic: ConfigTopic, capsys: Output
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from support.state.story import Story, config, join, leave, report, tick
 
+from muster.console import plans
 from muster.console.plans import Question, plan_json
 from muster.documents.problem import as_text
 from muster.protocol.codec import decode_record, encode
@@ -148,3 +149,11 @@ def test_a_member_may_join_to_be_left_out() -> None:
     plan = planned(record, add=[{"id": "W4", "draining": True}])
     assert plan["left_out"] == {"W4": LONG}
     assert plan["moves"] == []
+
+
+def test_the_page_names_a_few_of_many() -> None:
+    """Of 100 members without a task it names twenty, and counts the others."""
+    lines = plans._idle({f"W{number}": "fenced" for number in range(100)})
+    assert lines[0] == "W0 gets no task: fenced"
+    assert lines[plans.IDLE_SHOWN :] == ["80 more members get no task"]
+    assert plans._idle({"W1": "fenced"}) == ["W1 gets no task: fenced"]
