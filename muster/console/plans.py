@@ -220,7 +220,7 @@ def plan_json(
 
 
 def _idle(left_out: Mapping[str, str]) -> list[str]:
-    """A line for each member that gets no task, with why; above `IDLE_SHOWN` the rest is counted."""
+    """A line for each member that gets no task, with why; beyond `IDLE_SHOWN` their number."""
     lines = [f"{name} gets no task: {why}" for name, why in left_out.items()]
     more = len(lines) - IDLE_SHOWN
     return lines if more <= 0 else [*lines[:IDLE_SHOWN], f"{more} more members get no task"]
