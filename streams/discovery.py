@@ -22,6 +22,7 @@ from muster.discovery import load, topics
 from muster.discovery.found_tasks import GRACE_MS, Look, Memory, find
 from muster.discovery.load import Measure, Place
 from muster.discovery.measured_weights import smoothed
+from muster.discovery.patterns import Patterns
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.client_settings import ClientSettings
@@ -37,6 +38,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.key_file import KeyFile, signed
+from muster.state.printable import cut
 from muster.streams.background_thread import Loop
 
 _log = structlog.get_logger("muster.streams")
@@ -94,6 +96,7 @@ class Discovery(Loop):
         self._pace = pace or Pace()
         self._keys = keys
         self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
+        self._patterns = Patterns()
         self._measured_ms = 0
         self.written = 0
 
@@ -181,13 +184,11 @@ class Discovery(Loop):
     def _topics(self, admin: LastingAdmin, sources: set[Source]) -> dict[str, Topic]:
         """Every topic that some source may mean, by name."""
         wanted = {name for source in sources for name in source.topics}
-        if patterns := [source for source in sources if source.pattern]:
+        if patterns := {source.pattern for source in sources if source.pattern}:
             own = tuple(f"{prefix}." for prefix in self._prefixes)
-            wanted |= {
-                name
-                for name in topics.names(admin.client)
-                if not name.startswith(own) and any(each.matches(name) for each in patterns)
-            }
+            names = (name for name in topics.names(admin.client) if not name.startswith(own))
+            self._patterns.look(patterns, names)
+            wanted = wanted.union(*(self._patterns.topics(each) or () for each in patterns))
         return topics.topics(admin.client, wanted)
 
     def _one(
@@ -206,7 +207,13 @@ class Discovery(Loop):
         found: list[Found] = []
         faults: list[str] = []
         for source in dict.fromkeys(group.config.sources):
-            own = {n: t for n, t in known_topics.items() if source.matches(n)}
+            names = self._patterns.topics(source.pattern) if source.pattern else source.topics
+            if names is None:  # not known yet, or never: what was found stays
+                found += [before[source]] if source in before else []
+                if fault := self._patterns.fault(source.pattern):
+                    faults.append(f"pattern {cut(source.pattern, 100)}: {fault}")
+                continue
+            own = {each: known_topics[each] for each in sorted(names) if each in known_topics}
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):

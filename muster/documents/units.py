@@ -5,6 +5,7 @@ Every fault names its place: ``tasks[1].partitions``. Unknown keys are faults.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -78,9 +79,13 @@ def _refuse_twice(units: tuple[Unit, ...], sources: tuple[Source, ...], place: s
 
 def _source(row: object, place: str) -> Source:
     try:
-        return source_from(row, place)
+        source = source_from(row, place)
+        re.compile(source.pattern)
     except ConfigError as error:
         raise BadInput(str(error)) from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadInput(f"{place}.pattern: not a regular expression: {error}") from None
+    return source
 
 
 def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:

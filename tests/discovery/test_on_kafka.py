@@ -116,6 +116,19 @@ def test_a_pattern_and_its_grace(cluster: Cluster) -> None:
     until(lambda: cluster.sizes("g") == {"shop.a": 1, "shop.c": 3}, "the end of the grace time")
 
 
+def test_a_pattern_that_would_match_for_ever(cluster: Cluster) -> None:
+    """The group of the pattern gets no tasks; the topics of another group are found as before."""
+    cluster.create("orders-payments-settlement-archive-of-all-regions-2026-eu", 1)
+    cluster.create("shop", 2)
+    cluster.declare("hostile", Source(pattern="([a-z0-9]+-?)+[.]events"))
+    until(lambda: cluster.written("hostile"), "the group has an answer")
+    cluster.declare("g", Source(pattern=f"shop-{cluster.suffix}"))
+    until(lambda: cluster.sizes("g") == {"shop": 2}, "the other group has its tasks")
+    cluster.grow("shop", 3)
+    until(lambda: cluster.sizes("g") == {"shop": 3}, "and more of them")
+    assert cluster.sizes("hostile") == {}
+
+
 def test_a_topic_that_is_made_again(cluster: Cluster) -> None:
     """Its id shows that it is another topic: gone in one record, found in the next."""
     cluster.create("orders", 3)
