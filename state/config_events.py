@@ -8,9 +8,8 @@ from dataclasses import fields
 from muster.protocol.events import GroupConfig
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.topics import TopicKind
-from muster.state import discovery, drains, session_timeouts
+from muster.state import asking_members, discovery, drains, session_timeouts
 from muster.state.draft import Draft
-from muster.state.liveness import ASKED
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
 
@@ -67,5 +66,4 @@ def _set(draft: Draft, settings: Settings) -> None:
         return
     for slot in draft.roster.slots:
         session_timeouts.lengthen(draft, slot)
-        draft.sessions.flags[slot] |= ASKED
-        draft.addressed.add(slot)
+        asking_members.ask(draft, slot)
