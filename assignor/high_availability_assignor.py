@@ -27,7 +27,7 @@ from muster.assignor.learners import Target, stage, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.assignor.sticky_assignor import placement_of, unplaced
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.rack_prices import AVAILABILITY
+from muster.assignor.targets.racks import AVAILABILITY
 from muster.assignor.warm_copies import Copies
 
 

@@ -28,7 +28,7 @@ from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.sticky_assignor import Sticky, placement_of, unplaced
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.rack_prices import AVAILABILITY
+from muster.assignor.targets.racks import AVAILABILITY
 from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray
 

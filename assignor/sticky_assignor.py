@@ -23,7 +23,7 @@ from muster.assignor.solvers.small_exact import least_uneven_shares
 from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.plan_data import Actives, Plan
-from muster.assignor.targets.rack_prices import STICKINESS
+from muster.assignor.targets.racks import STICKINESS
 from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 

@@ -264,7 +264,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Stands for an event whose signature was refused (`protocol.signing`); no client writes one.
+    """Stands for an event whose signature was refused; no client writes one.
 
     It is not a sign of life. But the member itself may have written it, with a key that has ended,
     and may take Kafka's acknowledgement as a renewal of its session. So if the session ends after a

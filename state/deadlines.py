@@ -14,7 +14,8 @@ scale-down             group clock    placements leave a draining member out, le
 =====================  =============  ============================================================
 
 A deadline passes only when a record with a later time is read, so every record before it has been
-absorbed. `wake_ups.py` says when a group needs a record that only moves its clocks.
+absorbed. `wake_ups.py` says when a group needs a record that only moves its clocks, and
+`placement_pauses.py` until when a generation waits for its placement.
 
 The time of a demand starts with a *proof* that the member could have read it, because a coordinator
 that lags reads records that were written before its own demands. Each wake-up has a mark: Kafka has
@@ -26,10 +27,18 @@ from __future__ import annotations
 
 from muster.protocol.events import Tick
 from muster.protocol.records import MemberState
-from muster.state import causes, deafness, fencing, membership, recovery, session_clock, start_delay
+from muster.state import (
+    causes,
+    deafness,
+    fencing,
+    membership,
+    placement_pauses,
+    recovery,
+    session_clock,
+)
 from muster.state.draft import Draft
-from muster.state.group import UNPROVED, Group, places
-from muster.state.liveness import DEAF, FENCED, MUTE, REFUSED, UNREAD, later
+from muster.state.group import UNPROVED, places
+from muster.state.liveness import DEAF, FENCED, MUTE, REFUSED, UNREAD
 
 ASK_AGAIN_MS = 250
 """A group asks so often for a placement that is computed aside."""
@@ -121,11 +130,6 @@ def is_settled(draft: Draft) -> bool:
     return not draft.roster.columns.unsettled.any()
 
 
-def is_pending(group: Draft | Group) -> bool:
-    """Whether the newest generation has no target yet."""
-    return group.generation > group.target.generation
-
-
 def is_releasing(draft: Draft) -> bool:
     """Whether a member that is not fenced still holds something it must give up."""
     return any(
@@ -134,23 +138,6 @@ def is_releasing(draft: Draft) -> bool:
         and not draft.sessions.flags[slot] & FENCED
         for slot in draft.roster.slots
     )
-
-
-def gate_ms(group: Draft | Group) -> int:
-    """The group clock's time before which no placement is made.
-
-    The assignment interval and the delay of a starting fleet (`start_delay.py`) set it.
-    """
-    earliest_ms = start_delay.over_ms(group)
-    if group.settings.assignment_interval_ms and group.target.generation:
-        interval_ms = group.settings.assignment_interval_ms
-        earliest_ms = max(earliest_ms, later(group.target.placed_ms, interval_ms))
-    return earliest_ms
-
-
-def is_shut(group: Draft | Group) -> bool:
-    """Whether the pending generation may not be placed before a later time."""
-    return is_pending(group) and gate_ms(group) > group.sessions.clock_ms
 
 
 def follow_up_is_due(draft: Draft) -> bool:
@@ -177,8 +164,8 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(draft.sessions.clock_ms)
     if draft.target.asked_ms is not None:
         deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
-    if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
-        deadlines_ms.append(gate_ms(draft))
+    if draft.roster and places(draft.table, draft.assignor) and placement_pauses.is_shut(draft):
+        deadlines_ms.append(placement_pauses.gate_ms(draft))
     if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:
         until_ms = draft.recovery.unverified_until_ms
         if until_ms is not None and until_ms != UNPROVED:

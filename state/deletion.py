@@ -14,7 +14,7 @@ from muster.protocol.events import GroupDeleted
 from muster.protocol.records import Fault, MemberAssignment, group_deleted
 from muster.protocol.settings import DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import TaskTable
-from muster.state import config_events, member_records, reconcile
+from muster.state import config_events, member_records, reconcile, removed_tasks
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Group, Member
@@ -29,7 +29,7 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     draft.dead = True
     draft.cause = group_deleted(event.group, event.origin)
     draft.sources = draft.found = ()
-    config_events.declare(draft, TaskTable(()))
+    removed_tasks.declare(draft, TaskTable(()))
     draft.causes, draft.possible_causes = Causes(), Causes()
     draft.target.generation = draft.generation
     draft.target.moves, draft.drains, draft.timers.drain_until_ms = (), (), {}

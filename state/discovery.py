@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from muster.protocol.events import GroupConfig, TopicsFound
 from muster.protocol.sources import Found, declared, fitting, together
 from muster.protocol.tasks import Subtopology, TaskTable, Unit
-from muster.state import config_events
+from muster.state import removed_tasks
 from muster.state.draft import Draft
 
 _LISTED_MAX = 3
@@ -50,7 +50,7 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ..
     )
     for text in changes:
         draft.causes.add(text)
-    config_events.declare(draft, table, explained=bool(changes) and is_all_explained)
+    removed_tasks.declare(draft, table, explained=bool(changes) and is_all_explained)
 
 
 def _units(found_sources: Sequence[Found]) -> dict[str, Subtopology]:

@@ -23,7 +23,6 @@ from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import (
     Fault,
     KeptDrain,
-    MemberAssignment,
     MemberGone,
     MemberState,
     Record,
@@ -38,7 +37,6 @@ from muster.state.departed_members import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
 from muster.state.kept_drains import KeptDrains
-from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -56,8 +54,6 @@ from muster.state.ownership import (
 from muster.state.printable import cut
 from muster.state.roster import Roster
 
-TURNED_AWAY_MAX = 200
-"""At most this many faults for processes that are not members are written per group and batch."""
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "cause", "assignor", "settings", "table", "hashes", "drains", "dead"),
@@ -98,7 +94,8 @@ class Draft:
             earliest.
         replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
-        turned_away: (member id, incarnation, fault) of non-members answered in this batch.
+        turned_away: (member id, incarnation, fault) of non-members answered in this batch; see
+            `turned_away.py`.
         newest: origin of the newest event of this batch.
         asks_members: a new coordinator takes its first batch of a group that was read back.
         publishes_again: the record is published even if nothing in it changed.
@@ -414,38 +411,6 @@ class Draft:
 
     # ------------------------------------------------------------------------------- replies
 
-    def fault(
-        self, member: str, incarnation: int, fault: Fault, message: str, revision: int = 0
-    ) -> None:
-        """Write a record with a fault to a process; repeats within the batch are dropped."""
-        is_member = member in self.roster.by_id and fault is Fault.FENCED_MEMBER_EPOCH
-        if not is_member:
-            if (member, incarnation, fault) in self.turned_away:
-                return
-            if self.has_turned_enough_away:
-                return  # the process asks again and is answered in a later batch
-            self.turned_away.add((member, incarnation, fault))
-        record = MemberAssignment(
-            group=self.id,
-            member=MemberId(member),
-            incarnation=incarnation,
-            coordinator_epoch=self.coordinator_epoch,
-            generation=self.generation,
-            epoch=0,
-            revision=revision,
-            fault=fault,
-            session_timeout_ms=self.settings.session_timeout_ms,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            message=cut(message),
-        )
-        if not is_member or (member, record) not in self.replies:
-            self.replies.append((member, record))
-
-    @property
-    def has_turned_enough_away(self) -> bool:
-        """Whether the batch answers no more processes that are not members."""
-        return len(self.turned_away) >= TURNED_AWAY_MAX
-
     def tombstone(self, member: MemberId) -> None:
         """Write the tombstone of a member's assignment."""
         self.replies.append((member, MemberGone(group=self.id, member=member)))
@@ -453,11 +418,6 @@ class Draft:
     def reject(self, origin: Origin, reason: DeadLetter, message: str) -> None:
         """Write a dead letter for an event that changed nothing."""
         self.rejected.append(Rejected(origin=origin, reason=reason, message=cut(message)))
-
-    def ask(self, slot: int) -> None:
-        """Publish the member's record again and ask for a report."""
-        self.sessions.flags[slot] |= ASKED
-        self.addressed.add(slot)
 
     # ---------------------------------------------------------------------------------- done
 

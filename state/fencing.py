@@ -1,27 +1,23 @@
-"""Faults: fencing members that broke the rules, and answering processes that are not members.
+"""Fencing members that broke the rules: what a fence does, and what the member is told.
 
-Here is what a fence does. Who decides that a member is fenced: `deadlines` (it did not answer a
-demand in time, or its events are refused), `reports` (it holds what was not granted, or names an
-epoch that was not), `heartbeats` (such an epoch), `deafness` (it does not read what it is sent).
+Who decides that a member is fenced: `deadlines` (it did not answer a demand in time, or its events
+are refused), `reports` (it holds what was not granted, or names an epoch that was not),
+`heartbeats` (such an epoch), `deafness` (it does not read what it is sent).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import numpy as np
 
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
-from muster.state import causes, drains
+from muster.state import causes, drains, turned_away
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, DEAF, FENCED, MUTE, REFUSED, UNREAD
 from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 NAMED = 3
 """A cause names at most this many tasks that were not stopped."""
-ANY_INCARNATION = 0
-"""Incarnation of a fault that addresses every process of the member id."""
 
 
 def fence(draft: Draft, slot: int, message: str) -> None:
@@ -68,26 +64,17 @@ def notify(draft: Draft, slot: int, message: str) -> None:
     admitted later; so the fault addresses every process of its id.
     """
     member = draft.member(slot)
-    incarnation = ANY_INCARNATION if slot in draft.recovery.asked else member.incarnation
-    draft.fault(member.id, incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
-
-
-def answer_unknown(draft: Draft, member: str, incarnation: int) -> None:
-    """Answer an event of a process that is not a member."""
-    message = "not a member of the group (any more); drop everything and join"
-    draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)
-
-
-def answer_unknowns(draft: Draft, members: Iterable[str]) -> None:
-    """Answer heartbeats of processes that are not members, as far as a batch answers them.
-
-    One tick can name twenty thousand of them, also one of them again and again, and a batch answers
-    two hundred.
-    """
-    for member in dict.fromkeys(members):
-        if draft.has_turned_enough_away:
-            return
-        answer_unknown(draft, member, ANY_INCARNATION)
+    is_asked = slot in draft.recovery.asked
+    record = turned_away.fault_record(
+        draft,
+        member.id,
+        turned_away.ANY_INCARNATION if is_asked else member.incarnation,
+        Fault.FENCED_MEMBER_EPOCH,
+        message,
+        member.revision,
+    )
+    if (member.id, record) not in draft.replies:
+        draft.replies.append((member.id, record))
 
 
 def note_refused(draft: Draft, member: str) -> None:
@@ -95,13 +82,3 @@ def note_refused(draft: Draft, member: str) -> None:
     slot = draft.roster.by_id.get(MemberId(member))
     if slot is not None:
         draft.sessions.flags[slot] |= REFUSED
-
-
-def add_tombstones(draft: Draft) -> None:
-    """Write a tombstone behind each fault for a process that is not a member.
-
-    Otherwise the fault would stay on the compacted topic. Readers have acted on it by then.
-    """
-    non_members = {member for member, _, _ in draft.turned_away if member not in draft.roster.by_id}
-    for member in sorted(non_members):
-        draft.tombstone(MemberId(member))

@@ -22,7 +22,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, Member
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state import assignor_outcome, digests
+from muster.state import assignor_outcome, expected_digests
 from muster.state.assignor_outcome import Outcome
 from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, Liveness, later
 from muster.state.ownership import (
@@ -209,7 +209,7 @@ class Group:
         group.owned.duplicate = np.array(rest["duplicate"], dtype=np.int64)
         group.owned.orphans = tuple(Orphan(*fields) for fields in rest["orphans"])
         every_slot = np.arange(len(sessions.digest) + 1) < len(sessions.digest)
-        sessions.digest = digests.expected(group.owned, group.hashes, every_slot)
+        sessions.digest = expected_digests.of_members(group.owned, group.hashes, every_slot)
         return group
 
     @classmethod

@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 
 from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
-from muster.state import deafness, fencing, session_clock
+from muster.state import asking_members, deafness, fencing, session_clock, turned_away
 from muster.state.draft import Draft
 from muster.state.liveness import AGREED, APART, ASKED, DEAF, FENCED, MUTE, OFFERED, REFUSED, UNREAD
 from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
-_BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
-"""Bits of a number of misses in a row; they grow at the 2nd, 4th, 8th."""
 
 
 def absorb_cover(draft: Draft, tick: Tick) -> None:
@@ -68,7 +66,7 @@ def _hear(draft: Draft, cover: Cover, session_before_ms: int) -> None:
     # An age above the interval is that of a heartbeat before a leave or an expiry.
     is_unknown = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
     unknown = np.flatnonzero(is_unknown).tolist()
-    fencing.answer_unknowns(draft, (members[index] for index in unknown))
+    turned_away.answer_unknowns(draft, (members[index] for index in unknown))
     sessions = draft.sessions
     # A member that joined in this batch has no record yet: the heartbeat is of a session before.
     counts = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))
@@ -104,34 +102,24 @@ def beat(
     """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each.
 
     A heartbeat *misses* when its digest is not that of what the group granted, or when its member
-    owes a report. At the second miss in a row the member is asked to report and gets its record
-    again, because it may not have read it; then at the fourth, the eighth and so on.
+    owes a report. `asking_members` says after how many misses the member is asked to report.
     """
     sessions = draft.sessions
-    flags, misses = sessions.flags, sessions.misses
+    flags = sessions.flags
     muted = (flags[slots] & MUTE) != 0
     sessions.last_ms[slots[~muted]] = session_ms[~muted]
     flags[slots[~muted]] &= 0xFFFF & ~REFUSED
     shows_reading = ((flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
     is_miss = (digests != sessions.digest[slots]) | ((flags[slots] & ASKED) != 0) | muted
     claims_higher_epoch = (epochs > sessions.epoch[slots]) & ~muted
-    misses_before = misses.copy()
-    misses[slots[~is_miss]] = 0
     newest_reversed = np.unique(slots[::-1], return_index=True)[1]
     newest = len(slots) - 1 - newest_reversed  # index of each sender's newest heartbeat
-    missing_slots = np.unique(slots[is_miss])
-    new_misses = np.bincount(slots[is_miss], minlength=len(misses))[missing_slots]
-    total_misses = np.minimum(misses[missing_slots].astype(np.int64) + new_misses, 255)
-    misses[missing_slots] = total_misses.astype(np.uint8)
-    newest_agrees = ~is_miss[newest]
-    misses[slots[newest][newest_agrees]] = 0
+    agreeing = slots[newest][~is_miss[newest]]
     flags[slots[newest]] &= 0xFFFF & ~AGREED
-    flags[slots[newest][newest_agrees]] |= AGREED
-    is_asked_again = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
+    flags[agreeing] |= AGREED
     for slot in np.unique(slots[shows_reading]).tolist():
         deafness.note_reading(draft, slot)
-    for slot in np.flatnonzero(is_asked_again).tolist():
-        draft.ask(slot)
+    asking_members.count_misses(draft, slots, is_miss, agreeing)
     for slot in np.unique(slots[claims_higher_epoch]).tolist():
         if slot not in draft.recovery.asked:
             fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")

@@ -15,7 +15,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
-from muster.state import digests, recovery
+from muster.state import expected_digests, recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import FENCED, UNREAD
@@ -206,7 +206,7 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:
     every_slot = np.arange(len(group.roster.by_slot) + 1) < len(group.roster.by_slot)
-    expected = digests.expected(group.owned, group.hashes, every_slot)
+    expected = expected_digests.of_members(group.owned, group.hashes, every_slot)
     for member in group.roster:
         is_equal = expected[member.slot] == group.sessions.digest[member.slot]
         is_exempt = bool(group.sessions.flags[member.slot] & FENCED) or member.away

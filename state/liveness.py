@@ -9,8 +9,7 @@ session time.
 
 A *demand* is what a member must do in time: release tasks, answer, or leave (if fenced).
 A heartbeat is a *miss* if its digest is not the expected one or a requested report has not come.
-At the 2nd, 4th, 8th … miss in a row the member's record is published again: soon after a loss, and
-rarely while the coordinator works off a backlog.
+`asking_members.py` says after how many misses the member's record is published again.
 """
 
 from __future__ import annotations

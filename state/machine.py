@@ -46,12 +46,13 @@ from muster.state import (
     member_records,
     membership,
     placement,
+    placement_pauses,
     reconcile,
     recovery,
     reports,
     session_clock,
-    start_delay,
     superseded,
+    turned_away,
     wake_ups,
 )
 from muster.state.assignor_outcome import Aside
@@ -113,7 +114,7 @@ def advance(
     _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = wake_ups.wake_ms(draft)
-    fencing.add_tombstones(draft)
+    turned_away.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     wake_up_records = wake_ups.publish(draft, wake_at_ms)
     changed = draft.changed
@@ -132,7 +133,7 @@ def advance(
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
     """Apply a deferred outcome; returns the snapshot of the generation it completes."""
-    if not placement.take_deferred(draft) or deadlines.is_pending(draft) or draft.was_aside:
+    if not placement.take_deferred(draft) or placement_pauses.is_pending(draft) or draft.was_aside:
         return None
     return draft.finished(changed=True).snapshot()
 
@@ -250,7 +251,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> Non
     if not is_known_slot.all():
         for beat in run:
             if beat.member not in by_id:
-                fencing.answer_unknown(draft, beat.member, fencing.ANY_INCARNATION)
+                turned_away.answer_unknown(draft, beat.member, turned_away.ANY_INCARNATION)
         run = [beat for beat, is_known in zip(run, is_known_slot.tolist(), strict=True) if is_known]
         slots, session_times = slots[is_known_slot], session_times[is_known_slot]
     if not run:
@@ -275,7 +276,7 @@ def _settle(draft: Draft) -> None:
         draft.target.again = False
         draft.causes.add("all releases acknowledged")
     if deadlines.follow_up_is_due(draft):
-        if deadlines.is_pending(draft):
+        if placement_pauses.is_pending(draft):
             draft.due = True  # the assignor's failure was retriable
         else:
             draft.possible_causes.add(causes.FOLLOW_UP)
@@ -286,11 +287,11 @@ def _settle(draft: Draft) -> None:
     if opens_generation:
         _open_generation(draft)
         draft.target.is_overtaken |= draft.target.asked_ms is not None
-    if not draft.roster and deadlines.is_pending(draft):
+    if not draft.roster and placement_pauses.is_pending(draft):
         _place_nothing(draft)
     placement.ask_follow_up_again(draft)
-    draft.due |= draft.target.asked_ms is not None
-    if (opens_generation or draft.due or _gate_opened(draft)) and placement.due(draft):
+    draft.due |= draft.target.asked_ms is not None or placement_pauses.has_ended(draft)
+    if (opens_generation or draft.due) and placement.due(draft):
         draft.cause = _without_waits(draft)
         placement.place(draft)
     if not (draft.addressed or draft.touched or draft.acknowledged or draft.changed):
@@ -303,11 +304,11 @@ def _open_generation(draft: Draft) -> None:
     no_tasks_text = no_tasks(draft.id, declares=bool(draft.sources))
     if not places(draft.table, draft.assignor):
         parts = [str(draft.causes), no_tasks_text]  # without tasks, earlier causes decided nothing
-    elif deadlines.is_pending(draft):
+    elif placement_pauses.is_pending(draft):
         # A generation may stay pending, with new causes in every batch: the first ones are kept.
         earlier_causes, failure = causes.parted(_without_waits(draft))
         earlier_causes = cut(earlier_causes, CAUSE_CHARS_MAX)
-        if draft.causes.has_members(causes.JOINED) and start_delay.is_starting(draft):
+        if draft.causes.has_members(causes.JOINED) and placement_pauses.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
             earlier_causes = causes.without(earlier_causes, causes.JOINED)
             for slot in draft.roster.slots:
@@ -315,7 +316,7 @@ def _open_generation(draft: Draft) -> None:
         parts = [earlier_causes, str(draft.causes), failure]
     else:
         parts = [str(draft.causes)]
-    if not deadlines.is_pending(draft):
+    if not placement_pauses.is_pending(draft):
         draft.generation += 1
         draft.target.moves = ()
         draft.target.asked_ms = None  # a follow-up of the generation before is of no use any more
@@ -340,8 +341,3 @@ def _place_nothing(draft: Draft) -> None:
     draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None
     draft.target.deferred, draft.target.asked_ms = None, None
     draft.target.is_overtaken = False
-
-
-def _gate_opened(draft: Draft) -> bool:
-    """Whether this batch ended the time for which a generation had to wait."""
-    return deadlines.is_shut(draft.group) and not deadlines.is_shut(draft)

@@ -17,7 +17,17 @@ from typing import Any
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, deafness, drains, held_tasks, lag, recovery, releases
+from muster.state import (
+    asking_members,
+    causes,
+    deafness,
+    drains,
+    held_tasks,
+    lag,
+    recovery,
+    releases,
+    turned_away,
+)
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import DEAF, FENCED, MUTE
@@ -27,9 +37,7 @@ def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.roster.by_id.get(event.member)
     if not held_tasks.has_room(draft, event.holding, slot):
-        draft.fault(
-            event.member, event.incarnation, Fault.INVALID_REQUEST, held_tasks.TOO_MANY_UNKNOWN
-        )
+        turned_away.answer(draft, event, Fault.INVALID_REQUEST, held_tasks.TOO_MANY_UNKNOWN)
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
@@ -38,7 +46,7 @@ def join(draft: Draft, event: Join) -> None:
         slot if event.instance_id is None else draft.roster.by_instance.get(event.instance_id, slot)
     )
     if slot_in_use is None and draft.dead:
-        draft.fault(event.member, event.incarnation, Fault.GROUP_ID_NOT_FOUND, draft.cause)
+        turned_away.answer(draft, event, Fault.GROUP_ID_NOT_FOUND, draft.cause)
         return
     if slot_in_use is None:
         _admit(draft, event)
@@ -52,13 +60,13 @@ def join(draft: Draft, event: Join) -> None:
     if event.instance_id is not None and occupant.instance_id == event.instance_id:
         fault, name = Fault.UNRELEASED_INSTANCE_ID, f"instance id {event.instance_id}"
     message = f"{name} is in use by a live process; try again when it has left or expired"
-    draft.fault(event.member, event.incarnation, fault, message)
+    turned_away.answer(draft, event, fault, message)
 
 
 def _admit(draft: Draft, event: Join) -> None:
     if len(draft.roster) >= draft.settings.group_max_size:
         message = f"the group has its {draft.settings.group_max_size} members (group.max.size)"
-        draft.fault(event.member, event.incarnation, Fault.GROUP_MAX_SIZE_REACHED, message)
+        turned_away.answer(draft, event, Fault.GROUP_MAX_SIZE_REACHED, message)
         return
     member = Member(
         id=event.member,
@@ -83,7 +91,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     """
     if absent.id != event.member and event.member in draft.roster.by_id:
         message = f"member id {event.member} is in use by another member"
-        draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
+        turned_away.answer(draft, event, Fault.MEMBER_ID_IN_USE, message)
         return
     if absent.id != event.member:
         draft.tombstone(absent.id)
@@ -121,7 +129,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
     if member.state is MemberState.UNREVOKED:
         releases.keep_all(draft, slot)
-        draft.ask(slot)
+        asking_members.ask(draft, slot)
     if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(slot)
     draft.update(

@@ -29,7 +29,7 @@ from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
 from muster.protocol.taskset import units_of_table, units_version
-from muster.state import causes, config_events, deadlines, lag, recovery
+from muster.state import causes, config_events, deadlines, lag, placement_pauses, recovery
 from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
 from muster.state.draft import Draft
@@ -124,7 +124,7 @@ def could_change(draft: Draft) -> bool:
     placements are computed aside, a follow-up is asked for; its answer says it in a later batch.
     """
     is_function = draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS
-    if not is_function or deadlines.is_pending(draft) or not _may_ask(draft):
+    if not is_function or placement_pauses.is_pending(draft) or not _may_ask(draft):
         return True
     if draft.aside is not None and is_large(draft):
         is_follow_up = str(draft.possible_causes) == causes.FOLLOW_UP
@@ -155,7 +155,7 @@ def _ask_follow_up(draft: Draft, aside: Aside) -> None:
 def ask_follow_up_again(draft: Draft) -> None:
     """Ask for the answer to a follow-up that an earlier batch has asked for aside."""
     target = draft.target
-    if target.asked_ms is None or target.deferred is not None or deadlines.is_pending(draft):
+    if target.asked_ms is None or target.deferred is not None or placement_pauses.is_pending(draft):
         return
     if draft.aside is not None and _may_ask(draft) and is_large(draft):
         _ask_aside(draft, draft.aside)
@@ -204,7 +204,7 @@ def take_deferred(draft: Draft) -> bool:
     if target.deferred is None:
         return False
     outcome, target.deferred = target.deferred, None
-    if target.asked_ms is not None and not deadlines.is_pending(draft):
+    if target.asked_ms is not None and not placement_pauses.is_pending(draft):
         _take_follow_up(draft, outcome)
         return False
     if target.asked_ms is not None and isinstance(outcome, Answer):
@@ -489,9 +489,9 @@ def _plain(memory: object) -> dict[str, object] | None:
 
 def due(draft: Draft) -> bool:
     """Whether the assignor must run now."""
-    if not deadlines.is_pending(draft) or not _may_ask(draft):
+    if not placement_pauses.is_pending(draft) or not _may_ask(draft):
         return False
-    return deadlines.gate_ms(draft) <= draft.sessions.clock_ms
+    return placement_pauses.gate_ms(draft) <= draft.sessions.clock_ms
 
 
 def _may_ask(draft: Draft) -> bool:

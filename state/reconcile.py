@@ -30,7 +30,7 @@ import numpy as np
 
 from muster.assignor.model import BoolArray
 from muster.protocol.records import MemberState
-from muster.state import digests, lag, next_actives, recovery, releases
+from muster.state import expected_digests, lag, next_actives, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import AGREED, FENCED, later
@@ -237,7 +237,9 @@ def _expect(draft: Draft, slots: list[int]) -> None:
         return
     sessions = draft.sessions
     digest_before = sessions.digest.copy()
-    sessions.digest[slots] = digests.expected(draft.owned, draft.hashes, draft.mask(slots))[slots]
+    sessions.digest[slots] = expected_digests.of_members(
+        draft.owned, draft.hashes, draft.mask(slots)
+    )[slots]
     sessions.flags[sessions.digest != digest_before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch

@@ -16,7 +16,16 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Report
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray
-from muster.state import deafness, fencing, held_tasks, lag, recovery, releases, session_timeouts
+from muster.state import (
+    deafness,
+    fencing,
+    held_tasks,
+    lag,
+    recovery,
+    releases,
+    session_timeouts,
+    turned_away,
+)
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import contains, copies_of, slot_of, task_of
@@ -30,15 +39,15 @@ def report(draft: Draft, event: Report) -> None:
     """Absorb a report, which says in full what a member holds."""
     slot = draft.roster.by_id.get(event.member)
     if slot is None:
-        fencing.answer_unknown(draft, event.member, event.incarnation)
+        turned_away.answer_unknown(draft, event.member, event.incarnation)
         return
     member = draft.member(slot)
     if member.incarnation != event.incarnation:
         if member.instance_id is not None:
             message = f"instance id {member.instance_id} has been taken over by another process"
-            draft.fault(event.member, event.incarnation, Fault.FENCED_INSTANCE_ID, message)
+            turned_away.answer(draft, event, Fault.FENCED_INSTANCE_ID, message)
         else:
-            fencing.answer_unknown(draft, event.member, event.incarnation)
+            turned_away.answer_unknown(draft, event.member, event.incarnation)
         return
     if member.away:
         return  # it was written before the leave, after which the process runs nothing

@@ -6,6 +6,7 @@ process believes in a longer lease, and another member may not get its tasks ear
 
 from __future__ import annotations
 
+from muster.state import asking_members
 from muster.state.draft import Draft
 
 
@@ -26,7 +27,7 @@ def adopt(draft: Draft, slot: int, *, has_read_it: bool) -> None:
     if has_read_it:
         _use(draft, slot)
     else:
-        draft.ask(slot)
+        asking_members.ask(draft, slot)
 
 
 def _use(draft: Draft, slot: int) -> None:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from muster.discovery import load, topics
+from muster.discovery import measured_traffic, topics
 from muster.discovery.found_tasks import GRACE_MS, Look, Memory, find
-from muster.discovery.load import Measure, Place
+from muster.discovery.measured_traffic import Measure, Place
 from muster.discovery.measured_weights import smoothed
 from muster.discovery.patterns import Patterns
 from muster.discovery.topics import Topic
@@ -245,7 +245,9 @@ class Discovery(Loop):
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
-            values = load.by_measure(self._clients, admin.client, kind, places, name, now_ms)
+            values = measured_traffic.by_measure(
+                self._clients, admin.client, kind, places, name, now_ms
+            )
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             if isinstance(error, (KafkaException, Unreachable, TimeoutError)):
                 admin.replace()  # refused for an old epoch, it would be refused for minutes

@@ -24,7 +24,7 @@ from muster.assignor.kip924.values import (
 from muster.assignor.model import NO_MEMBER, GroupView
 from muster.assignor.targets.plan_data import usable_capacity
 from muster.assignor.targets.previous_counts import optimized
-from muster.assignor.targets.rack_prices import AVAILABILITY, STATELESS, Prices
+from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import tagged_standbys

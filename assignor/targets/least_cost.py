@@ -17,9 +17,9 @@ from muster.assignor.solvers.spread import Window
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place
 from muster.assignor.targets.actives import NO_STATE, quality, uneven
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
-from muster.assignor.targets.rack_prices import STATELESS, Prices, Racks
+from muster.assignor.targets.racks import STATELESS, Prices, Racks
 from muster.assignor.targets.restricted import restricted
-from muster.assignor.targets.windows import windows
+from muster.assignor.targets.subtopology_bounds import windows
 from muster.assignor.warm_copies import Copies, Longs
 from muster.protocol.tasks import IntArray
 

@@ -13,7 +13,7 @@ from muster.assignor.model import NO_MEMBER, Pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares
 from muster.assignor.targets.plan_data import Actives, Plan, Settled, inputs_of, standby_request
-from muster.assignor.targets.rack_prices import Prices
+from muster.assignor.targets.racks import Prices
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.strategies import chosen
 from muster.assignor.warm_copies import Copies

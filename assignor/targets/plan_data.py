@@ -10,9 +10,9 @@ import numpy as np
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts
-from muster.assignor.targets.rack_prices import STATELESS, Prices, Racks, differ, racks_of
+from muster.assignor.targets.racks import STATELESS, Prices, Racks, differ, racks_of
 from muster.assignor.targets.standby_request import StandbyRequest, Toll
-from muster.assignor.targets.windows import bound_of
+from muster.assignor.targets.subtopology_bounds import bound_of
 from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 

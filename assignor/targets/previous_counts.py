@@ -24,7 +24,7 @@ from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.targets.least_cost import settled_by_cost
 from muster.assignor.targets.plan_data import Actives, changelog_toll
-from muster.assignor.targets.rack_prices import (
+from muster.assignor.targets.racks import (
     AVAILABILITY,
     STATELESS,
     STICKINESS,

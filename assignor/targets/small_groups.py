@@ -23,9 +23,9 @@ from muster.assignor.solvers.small_exact import boxes, cheapest, least_uneven, o
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.targets.cost_tables import Figures
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
-from muster.assignor.targets.rack_prices import STATELESS
+from muster.assignor.targets.racks import STATELESS
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
-from muster.assignor.targets.windows import windows
+from muster.assignor.targets.subtopology_bounds import windows
 from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 

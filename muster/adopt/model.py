@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import kafka.errors as errors
 
 from muster.adopt.join_metadata import Kind
-from muster.discovery.load import Measure
+from muster.discovery.measured_traffic import Measure
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig

@@ -19,10 +19,10 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from muster.adopt.model import AssignableUnits
-from muster.discovery import load
+from muster.discovery import measured_traffic
 from muster.discovery import topics as discovery
 from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
-from muster.discovery.load import Measure, Place
+from muster.discovery.measured_traffic import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
 from muster.discovery.topics import Topic
 from muster.kafka.client_settings import ClientSettings
@@ -147,7 +147,7 @@ class Partitions:
             known.at_s = time.monotonic()
             places = [(unit.name, number) for unit in units for number in range(unit.size)]
             try:
-                loads = load.by_measure(
+                loads = measured_traffic.by_measure(
                     self._clients, self._admin.client, measure, places, group, wall_ms()
                 )
                 known.fault = ""

@@ -24,7 +24,7 @@ from muster.cli.options import (
     key_value_pairs,
     key_values,
 )
-from muster.discovery.load import Measure
+from muster.discovery.measured_traffic import Measure
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput, ChangedMeanwhile, NotFound
 from muster.kafka.client_settings import ClientSettings

@@ -24,8 +24,8 @@ from muster.published.generations import (
     generations,
     placements,
 )
-from muster.published.holdups import PendingReleases
-from muster.published.snapshots import Published, Shown, configured, history, no_group, waits_text
+from muster.published.holdups import PendingReleases, waits_text
+from muster.published.snapshots import Published, Shown, configured, history, no_group
 from muster.published.tables import tasks_table
 
 

@@ -27,7 +27,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
 from muster.published.followed_group import FollowedGroup
-from muster.published.holdups import PendingReleases
+from muster.published.holdups import PendingReleases, waits_text
 from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
@@ -38,9 +38,8 @@ from muster.published.snapshots import (
     last_heartbeats,
     newest,
     no_group,
-    waits_text,
 )
-from muster.published.tables import members_table, state_table, tasks_table
+from muster.published.tables import group_json, members_table, state_table, tasks_table
 from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
 
 SIGNS_MS = 60_000
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
-            print(json_line({**each.as_json(), "owed": owed}))
+            print(json_line({**group_json(each), "owed": owed}))
         return 0
     print(_table(shown, args, now_ms))
     if is_described:

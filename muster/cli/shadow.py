@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.cli.options import add_changes, add_format, changes, kafka_settings
-from muster.discovery.load import Measure
+from muster.discovery.measured_traffic import Measure
 from muster.documents.units import tasks_json
 from muster.errors import BadInput, NotFound
 from muster.kafka.client_settings import ClientSettings

@@ -19,7 +19,7 @@ from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.signing.key_file import add_signing_keys
 from muster.stop_signals import LOOK_S, stop_signals
-from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
+from muster.worker.exec_tasks import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 
 CLOSE_MARGIN_S = 20.0

@@ -16,9 +16,8 @@ from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
 from muster.published.copies import copies_of
-from muster.published.holdups import Holdup, PendingReleases
+from muster.published.holdups import Holdup, PendingReleases, Wait, waits_of
 from muster.published.snapshots import NO_MEMBER, drains_text
-from muster.state.waiting_tasks import Wait, waits_of
 
 NOTES_MAX = 30
 """Most sentences shown for a whole group; the rest are counted."""

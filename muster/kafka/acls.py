@@ -1,6 +1,6 @@
 """The Kafka ACLs that each role needs, and no more: the table `ROLES`.
 
-`muster topics create --acls` creates these ACLs, ``docs/security.md`` lists them, `access`
+`muster topics create --acls` creates these ACLs, ``docs/security.md`` lists them, `access_check`
 explains refusals with them, and the tests run every role with exactly these.
 
 In Kafka's authorizer READ and WRITE imply DESCRIBE, so the table has DESCRIBE only where it is

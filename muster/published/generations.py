@@ -10,7 +10,8 @@ from muster.output import table
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, Move
 from muster.protocol.tasks import TaskTable
-from muster.published.snapshots import Published, waits_json
+from muster.published.holdups import waits_json
+from muster.published.snapshots import Published
 
 
 class Generation(NamedTuple):

@@ -1,10 +1,14 @@
-"""Finds members that hold up a group: the coordinator waits for them to release tasks.
+"""What holds up a group: members that have not released tasks, and tasks that wait for a copy.
 
-A group's newest record shows which member owes which release; older ones show since when. Times
-are broker time. The coordinator fences a member `rebalance.timeout.ms` after it has a proof that
-the member could read the request. The proof is a tick whose wake-up was published after the
-request: the group's next event, at most a heartbeat interval later, publishes the wake-up, and the
-tick follows within a step (`state.session_clock.step_of`).
+The coordinator waits for members to release tasks. A group's newest record shows which member owes
+which release; older ones show since when. Times are broker time. The coordinator fences a member
+`rebalance.timeout.ms` after it has a proof that the member could read the request. The proof is a
+tick whose wake-up was published after the request: the group's next event, at most a heartbeat
+interval later, publishes the wake-up, and the tick follows within a step
+(`state.session_clock.step_of`).
+
+A task that is not at its destination yet, an active or a moving standby, waits until the copy there
+has caught up. The newest record shows this alone.
 """
 
 from __future__ import annotations
@@ -13,14 +17,20 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from muster.output import ago, span
-from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
+from muster.protocol.tasks import IntArray, TaskTable
 from muster.published.snapshots import Published, Shown, names
+from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.session_clock import step_of
 
 NAMED = 3
 """How many tasks a line names; the rest are counted."""
+WAITS_SHOWN = 10
+"""How many waiting tasks are shown; the rest are counted."""
 
 
 class Holdup(NamedTuple):
@@ -140,3 +150,80 @@ def _holdup(shown: Shown, member: MemberEntry, request: _Request) -> Holdup:
         is_fenced=request.fenced_ms is not None,
         session_ms=member.session_timeout_ms,
     )
+
+
+class Wait(NamedTuple):
+    """A task that is not at its destination yet.
+
+    Attributes:
+        task: printed task id.
+        role: its role at the destination, active or standby.
+        member: id of the destination member.
+        behind: offsets the copy there is behind; None = not reported.
+        restores: whether the member has a copy; if not, other tasks restore first.
+    """
+
+    task: str
+    role: Role
+    member: str
+    behind: int | None
+    restores: bool
+
+    def __str__(self) -> str:
+        subject = self.task if self.role is Role.ACTIVE else f"the standby of {self.task}"
+        if not self.restores:
+            why = "others restore first (max.warmup.replicas)"
+        elif self.behind is None:
+            why = "it has not said that its copy has caught up"
+        else:
+            why = f"its copy is {self.behind:,} offset{'s' * (self.behind != 1)} behind"
+        return f"{subject} waits for {self.member}: {why}"
+
+
+def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
+    """The waits of a group: actives first, then standbys, both in the order of tasks."""
+    table = TaskTable(snapshot.tasks)
+    name = {member.slot: str(member.id) for member in snapshot.members}
+    lag = {(int(task), int(slot)): int(offsets) for task, slot, offsets in snapshot.lags}
+    standby, learner = _codes(snapshot.target_standby), _codes(snapshot.target_learner)
+    placed_tasks = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
+    destinations = codes(placed_tasks, snapshot.destination[placed_tasks])
+    waiting = destinations[snapshot.target[task_of(destinations)] != slot_of(destinations)]
+    copies = union(standby, learner)
+    restoring_standbys = np.setdiff1d(np.setdiff1d(learner, destinations), _codes(snapshot.ready))
+
+    def wait(pair: int, role: Role) -> Wait:
+        task, slot = pair >> 32, pair & 0xFFFFFFFF
+        restores = bool(np.isin(pair, copies))
+        behind = lag.get((task, slot)) if restores else None
+        return Wait(str(table.task(task)), role, name.get(slot, "?"), behind, restores)
+
+    actives = [wait(pair, Role.ACTIVE) for pair in waiting.tolist()]
+    return (*actives, *(wait(pair, Role.STANDBY) for pair in restoring_standbys.tolist()))
+
+
+def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
+    """What each task that is not at its destination yet waits for."""
+    return [
+        {
+            "task": wait.task,
+            "role": str(wait.role),
+            "member": wait.member,
+            "behind": wait.behind,
+            "text": str(wait),
+        }
+        for wait in waits_of(snapshot)
+    ]
+
+
+def waits_text(snapshot: GroupSnapshot) -> str:
+    """The same as text, one per line, at most `WAITS_SHOWN`; empty = nothing waits."""
+    waits = waits_of(snapshot)
+    lines = [str(wait) for wait in waits[:WAITS_SHOWN]]
+    if len(waits) > WAITS_SHOWN:
+        lines.append(f"and {len(waits) - WAITS_SHOWN} more wait")
+    return "\n".join(lines)
+
+
+def _codes(pairs: IntArray) -> Codes:
+    return codes(pairs[:, 0], pairs[:, 1])

@@ -32,11 +32,8 @@ from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDr
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import there_are
-from muster.state.waiting_tasks import waits_of
 
 NO_MEMBER = -1
-WAITS_SHOWN = 10
-"""How many waiting tasks are shown; the rest are counted."""
 DRAINS_MAX = 10
 """How many drains of members that are gone are shown."""
 
@@ -249,38 +246,6 @@ class Shown:
         s = self.snapshot
         return self._pairs(s.learner, member) - self._pairs(s.learner_revoking, member)
 
-    def as_json(self) -> dict[str, Any]:
-        """One object per group, as `docs/cli.md` shows it."""
-        s = self.snapshot
-        return {
-            "group": s.group,
-            "generation": s.generation,
-            "state": s.state.value,
-            "assignor": s.assignor,
-            "cause": s.cause,
-            "members": [self._member_json(m) for m in sorted(s.members, key=lambda m: m.id)],
-            "unassigned": names(self.unassigned),
-            "waits": waits_json(s),
-            "coordinator_last_seen_ms": self.seen_ms,
-            "drains": [drain._asdict() for drain in s.drains],
-            "quarantine": None if s.quarantine is None else s.quarantine._asdict(),
-        }
-
-    def _member_json(self, member: MemberEntry) -> dict[str, Any]:
-        return {
-            "id": member.id,
-            "instance_id": member.instance_id,
-            "epoch": member.epoch,
-            "state": self.state(member),
-            "rack": member.rack,
-            "capacity": member.capacity,
-            "active": names(self.active(member)),
-            "standby": names(self.standby(member)),
-            "learner": names(self.learner(member)),
-            "revoking": names(self.revoking(member)),
-            "last_heartbeat_ms": self.heard.get(member.id),
-        }
-
     def _set(self, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> TaskSet:
         return self.table.set_of(np.flatnonzero(mask).astype(np.int32))
 
@@ -309,29 +274,6 @@ def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
 
 def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:
     return f"muster drain --group {snapshot.group} --member {drain.member} --cancel"
-
-
-def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
-    """What each task that is not at its destination yet waits for."""
-    return [
-        {
-            "task": wait.task,
-            "role": str(wait.role),
-            "member": wait.member,
-            "behind": wait.behind,
-            "text": str(wait),
-        }
-        for wait in waits_of(snapshot)
-    ]
-
-
-def waits_text(snapshot: GroupSnapshot) -> str:
-    """The same as text, one per line, at most `WAITS_SHOWN`; empty = nothing waits."""
-    waits = waits_of(snapshot)
-    lines = [str(wait) for wait in waits[:WAITS_SHOWN]]
-    if len(waits) > WAITS_SHOWN:
-        lines.append(f"and {len(waits) - WAITS_SHOWN} more wait")
-    return "\n".join(lines)
 
 
 def names(tasks: TaskSet) -> list[str]:

@@ -1,13 +1,16 @@
-"""Tables of groups, members and tasks."""
+"""Groups, members and tasks as tables, and a group as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from muster.output import ago, span, table
 from muster.protocol.ids import Role
+from muster.protocol.records import MemberEntry
 from muster.published.copies import CopyState, copies_of
-from muster.published.snapshots import NO_MEMBER, Shown, compact
+from muster.published.holdups import waits_json
+from muster.published.snapshots import NO_MEMBER, Shown, compact, names
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
 STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")
@@ -87,3 +90,37 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
             row += [None, None, copy.lag]
         keyed.append(((copy.task, copy.role, holder_id or ""), row))
     return [row for _, row in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def group_json(shown: Shown) -> dict[str, Any]:
+    """A group as an object, as `docs/cli.md` shows it."""
+    s = shown.snapshot
+    return {
+        "group": s.group,
+        "generation": s.generation,
+        "state": s.state.value,
+        "assignor": s.assignor,
+        "cause": s.cause,
+        "members": [_member_json(shown, m) for m in sorted(s.members, key=lambda m: m.id)],
+        "unassigned": names(shown.unassigned),
+        "waits": waits_json(s),
+        "coordinator_last_seen_ms": shown.seen_ms,
+        "drains": [drain._asdict() for drain in s.drains],
+        "quarantine": None if s.quarantine is None else s.quarantine._asdict(),
+    }
+
+
+def _member_json(shown: Shown, member: MemberEntry) -> dict[str, Any]:
+    return {
+        "id": member.id,
+        "instance_id": member.instance_id,
+        "epoch": member.epoch,
+        "state": shown.state(member),
+        "rack": member.rack,
+        "capacity": member.capacity,
+        "active": names(shown.active(member)),
+        "standby": names(shown.standby(member)),
+        "learner": names(shown.learner(member)),
+        "revoking": names(shown.revoking(member)),
+        "last_heartbeat_ms": shown.heard.get(member.id),
+    }

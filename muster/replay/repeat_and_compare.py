@@ -37,7 +37,7 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
-from muster.protocol.signing import Verifier, refusal, refused_heartbeats
+from muster.protocol.signature_check import Verifier, refusal, refused_heartbeats
 from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.assignor_outcome import Aside, Outcome, Question

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.discovery.load import Load, Measure, Place
+from muster.discovery.measured_traffic import Load, Measure, Place
 from muster.discovery.topics import Topic
 from muster.errors import BadInput
 from muster.kafka.groups import Kind, Member

@@ -11,8 +11,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.discovery import load
-from muster.discovery.load import Load, Measure, Place
+from muster.discovery import measured_traffic
+from muster.discovery.measured_traffic import Load, Measure, Place
 from muster.discovery.topics import Topic, topics
 from muster.errors import BadInput, Unreachable
 from muster.kafka.access_check import Refused
@@ -96,9 +96,13 @@ def _read_group(
         client = admin(clients)
         known_topics = topics(client, description.topics())
         places = [(t.name, p) for t in known_topics.values() for p in range(t.partitions)]
-        commits = load.committed(client, description.group) if Measure.LAG in measures else None
+        commits = (
+            measured_traffic.committed(client, description.group)
+            if Measure.LAG in measures
+            else None
+        )
         sizes = _sizes(clients, places, unknown) if Measure.BYTES in measures else None
-        loads = load.measured(client, places, now_ms, commits=commits, log_sizes=sizes)
+        loads = measured_traffic.measured(client, places, now_ms, commits=commits, log_sizes=sizes)
     unknown += _unknown(description, known_topics, loads, commits)
     return ShadowedGroup(description, known_topics, loads, at_ms=now_ms, unknown=tuple(unknown))
 
@@ -107,7 +111,7 @@ def _sizes(
     clients: ClientSettings, places: Sequence[Place], unknown: list[str]
 ) -> dict[Place, int] | None:
     try:
-        return load.sizes(clients, places)
+        return measured_traffic.sizes(clients, places)
     except Refused:
         unknown.append("bytes a second: this login may not describe the cluster (DescribeLogDirs)")
         return None

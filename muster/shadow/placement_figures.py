@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.discovery.load import Load, Measure
+from muster.discovery.measured_traffic import Load, Measure
 from muster.protocol.ids import parse_task
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import Connector, Subtopology, TaskTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from muster.discovery.load import Measure
+from muster.discovery.measured_traffic import Measure
 from muster.output import cell, table
 from muster.protocol.records import GroupSnapshot
 from muster.shadow.group_conversion import names_of

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from muster.testing.assignors import Checked, check_assignor
+    from muster.testing.assignor_check import Checked, check_assignor
     from muster.testing.cluster import Cluster
     from muster.testing.environment import Environment
     from muster.testing.errors import AssignorBroken, EnvironmentFailed
@@ -32,9 +32,9 @@ __all__ = [
 
 _MODULES = {
     "AssignorBroken": "muster.testing.errors",
-    "Checked": "muster.testing.assignors",
+    "Checked": "muster.testing.assignor_check",
     "Cluster": "muster.testing.cluster",
-    "check_assignor": "muster.testing.assignors",
+    "check_assignor": "muster.testing.assignor_check",
     "CallbackHangs": "muster.testing.threads",
     "Environment": "muster.testing.environment",
     "EnvironmentFailed": "muster.testing.errors",

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from muster.protocol.ids import MemberId, Role
 from muster.protocol.records import GroupState
+from muster.published.holdups import waits_of
 from muster.simulation.jobs import Jobs
 from muster.state import invariants
 from muster.state.group import Group
-from muster.state.waiting_tasks import waits_of
 from muster.testing.worker import SimulatedWorker
 from muster.worker.session_states import State
 

@@ -1,7 +1,7 @@
 """Supervises task processes, so that they stop in time whatever happens to the worker.
 
 This file is a program, run by path with ``python -I -S``: it uses only the standard library and
-starts in about 20 ms. The worker (`processes.py`) writes commands to it and reads events, each a
+starts in about 20 ms. The worker (`exec_tasks.py`) writes commands to it and reads events, each a
 JSON object on a line. The guard starts every task as leader of a process group, and stops it
 
 - on ``stop``: SIGTERM to the group, SIGKILL after the grace period;

@@ -63,7 +63,9 @@ class _BackgroundCalls:
     def run(self, job: Callable[[], None]) -> None:
         """Queue a call."""
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name="muster-layout", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="muster-reader-progress", daemon=True
+            )
             self._thread.start()
         with suppress(queue.Full):
             self._jobs.put_nowait(job)

@@ -4,8 +4,8 @@ Nothing here raises because of a row. If the key names no group, every row of th
 letter; if a value cannot be decoded, only its row is. Heartbeats come by the million and are
 decoded in columns.
 
-With signing keys, an event whose signature is refused (`signatures`) is a dead letter. If it names
-a member, the group gets a `Refused` event instead.
+With signing keys, an event whose signature is refused (`signature_gate`) is a dead letter. If it
+names a member, the group gets a `Refused` event instead.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Keyring
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
-from muster.protocol.signing import Verdict
+from muster.protocol.signature_check import Verdict
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
-from muster.streams.batch.signatures import Gate
+from muster.streams.batch.signature_gate import Gate
 from muster.streams.batch.work_limits import NO_LIMITS, Budget, Credit, Limits
 from muster.streams.source import (
     HEADER,

@@ -120,7 +120,7 @@ class JvmOutput(threading.Thread):
 
     def __init__(self, say: Callable[[str], object] = as_it_is) -> None:
         """Start to read; `say` is called with every line to pass on."""
-        super().__init__(name="muster-chatter", daemon=True)
+        super().__init__(name="muster-jvm-output", daemon=True)
         self._out, self.entrance = os.pipe()
         self._say = say
         self.is_silent = False

@@ -6,7 +6,7 @@ import pytest
 
 from muster.adopt import partitions
 from muster.adopt.partitions import Partitions
-from muster.discovery.load import Measure
+from muster.discovery.measured_traffic import Measure
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.tasks import Subtopology
 
@@ -24,7 +24,7 @@ def clock(monkeypatch) -> list[float]:
         return {place: LOADS[place] for place in places}
 
     monkeypatch.setattr(partitions.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(partitions.load, "by_measure", measured)
+    monkeypatch.setattr(partitions.measured_traffic, "by_measure", measured)
     return now
 
 

@@ -21,7 +21,7 @@ from muster.assignor.model import group_view
 from muster.assignor.registry import BUILT_IN
 from muster.assignor.targets import standby
 from muster.assignor.targets.previous_counts import optimised_standbys
-from muster.assignor.targets.rack_prices import AVAILABILITY, racks_of
+from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.records import MemberAssignment
 from muster.protocol.settings import (
     CONNECT_ASSIGNORS,

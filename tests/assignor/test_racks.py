@@ -16,7 +16,7 @@ from muster.assignor.registry import get
 from muster.assignor.score import score
 from muster.assignor.targets import strategies, traffic
 from muster.assignor.targets.previous_counts import FromPrevious, optimised_standbys
-from muster.assignor.targets.rack_prices import AVAILABILITY, racks_of
+from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 

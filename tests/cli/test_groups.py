@@ -14,8 +14,9 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, KeptDrain, Quarantine
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.published.generations import generation_json, generation_text
-from muster.published.snapshots import Shown, compact, drains_text, waits_text
-from muster.published.tables import members_table, state_table, tasks_table
+from muster.published.holdups import waits_text
+from muster.published.snapshots import Shown, compact, drains_text
+from muster.published.tables import group_json, members_table, state_table, tasks_table
 
 SHOWN = Shown(orders(), {"W1": 990})
 
@@ -60,7 +61,7 @@ def test_a_member_that_is_away() -> None:
     shown = Shown(replace(orders(), members=(first, replace(second, away=True))), {})
     states = [line.split()[6] for line in members_table([shown], 0).splitlines()]
     assert states == ["STATE", "unrevoked", "away"]
-    assert [member["state"] for member in shown.as_json()["members"]] == ["unrevoked", "away"]
+    assert [member["state"] for member in group_json(shown)["members"]] == ["unrevoked", "away"]
 
 
 def test_a_group_that_was_never_configured_says_what_to_do() -> None:
@@ -117,8 +118,8 @@ def test_a_group_that_is_quarantined() -> None:
     (paragraph,) = quarantines([SHOWN, shown], 180_000)
     assert "orders: quarantined 2 min ago: it was ended by SIGABRT" in paragraph
     assert paragraph.endswith("then: muster groups release --group orders")
-    assert shown.as_json()["quarantine"] == {"since_ms": 60_000, "story": quarantine.story}
-    assert SHOWN.as_json()["quarantine"] is None
+    assert group_json(shown)["quarantine"] == {"since_ms": 60_000, "story": quarantine.story}
+    assert group_json(SHOWN)["quarantine"] is None
 
 
 def test_what_tasks_wait_for() -> None:
@@ -126,7 +127,7 @@ def test_what_tasks_wait_for() -> None:
     few = replace(orders(), target=np.array([0, 0, 2, 0, -1], dtype=np.int32))
     assert waits_text(few) == "0_1 waits for W2: its copy is 40 offsets behind"
     (wait,) = generation_json(few, (), at_ms=1)["waits"]  # type: ignore[misc]  # a list
-    assert wait == Shown(few, {}).as_json()["waits"][0]
+    assert wait == group_json(Shown(few, {}))["waits"][0]
     assert (wait["task"], wait["role"], wait["member"], wait["behind"]) == (
         *("0_1", "active", "W2"),
         40,
@@ -159,7 +160,7 @@ def test_task_columns() -> None:
 
 def test_the_json_of_a_group() -> None:
     """The JSON has exactly the documented keys; a member's keys are in the documented order."""
-    printed = SHOWN.as_json()
+    printed = group_json(SHOWN)
     assert printed == {
         "group": "orders",
         "generation": 7,

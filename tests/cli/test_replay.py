@@ -30,7 +30,8 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
-from muster.protocol.signing import Subject, refusal, sign
+from muster.protocol.signature_check import refusal
+from muster.protocol.signing import Subject, sign
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording

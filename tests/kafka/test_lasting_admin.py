@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 from support.kafka.fake_admin import fake_cluster
 
-from muster.discovery import load
+from muster.discovery import measured_traffic
 from muster.kafka.lasting_admin import LastingAdmin
 
 PLACE = ("orders", 0)
@@ -24,7 +24,7 @@ def test_it_lasts_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.elect(PLACE)
     for _ in range(2):
         with pytest.raises(KafkaException):
-            load.offsets(admin.client, [PLACE], OffsetSpec.latest())
+            measured_traffic.offsets(admin.client, [PLACE], OffsetSpec.latest())
     admin.replace()
-    assert load.offsets(admin.client, [PLACE], OffsetSpec.latest()) == {PLACE: 7}
+    assert measured_traffic.offsets(admin.client, [PLACE], OffsetSpec.latest()) == {PLACE: 7}
     assert cluster.clients == 2

@@ -143,7 +143,7 @@ def test_only_what_is_not_ours_has_no_test() -> None:
 
 def test_reach_tells_the_job_from_its_utilities() -> None:
     """The plug-ins' flow network is not live code, and a test of it is not a test of live code."""
-    assert is_of_the_job("assignor/targets/rack_prices.py")
+    assert is_of_the_job("assignor/targets/racks.py")
     assert not is_of_the_job("assignor/solvers/graph.py")
     examples = "tests/assignor/test_rack_examples.py"
     assert runs_what_is_live(f"{examples}::test_EX_R2_subtopologies_are_spread")

@@ -32,7 +32,8 @@ from muster.protocol.keyring import (
     caller_of,
 )
 from muster.protocol.settings import Settings
-from muster.protocol.signing import SIGNATURE_BYTES_MAX, Subject, Verifier, sign
+from muster.protocol.signature_check import Verifier
+from muster.protocol.signing import SIGNATURE_BYTES_MAX, Subject, sign
 
 NOW_MS = 1_795_240_800_000
 GROUP, TOPIC = "orders", "muster.membership"
@@ -158,7 +159,7 @@ def test_each_wrong_use_has_its_reason() -> None:
         (WINDOW_MS + 1, DeadLetter.STALE_SIGNATURE),
     ],
 )
-def test_signatures_expire(late_ms: int, reason: DeadLetter | None) -> None:
+def test_signature_gate_expire(late_ms: int, reason: DeadLetter | None) -> None:
     """Signed too long before or after the broker's time: refused, exact to the millisecond."""
     assert judged(RING, signed(), at_ms=NOW_MS + late_ms) is reason
 

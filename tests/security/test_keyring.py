@@ -18,7 +18,8 @@ from muster.protocol.errors import ConfigError
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import WINDOW_MS, Caller, Requirement, SigningKey
-from muster.protocol.signing import HEADER, Verifier
+from muster.protocol.signature_check import Verifier
+from muster.protocol.signing import HEADER
 from muster.signing import key_file, keyring_file, rotation
 from muster.signing.key_file import KeyFile, key_file_of, signed
 

@@ -14,7 +14,8 @@ from muster.kafka.lasting_producer import LastingProducer
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Caller
-from muster.protocol.signing import HEADER, Verifier
+from muster.protocol.signature_check import Verifier
+from muster.protocol.signing import HEADER
 from muster.signing import key_file, rotation
 from muster.signing.key_file import KeyFile
 from muster.streams.clock import Clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.discovery.load import Load, Measure
+from muster.discovery.measured_traffic import Load, Measure
 from muster.discovery.topics import Topic
 from muster.errors import BadInput
 from muster.kafka.groups import (

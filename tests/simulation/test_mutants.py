@@ -28,7 +28,6 @@ from support.suite.broken_rules import break_function, broken_source
 from muster.assignor.connect import pinned_jobs
 from muster.simulation.jobs import Job
 from muster.state import (
-    config_events,
     deadlines,
     deletion,
     drains,
@@ -39,6 +38,7 @@ from muster.state import (
     placement,
     recovery,
     releases,
+    removed_tasks,
     reports,
     session_clock,
     session_timeouts,
@@ -134,7 +134,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task that left the table stays with who has it",
-        config_events._orphaned,
+        removed_tasks._orphaned,
         "return orphans",
         "return []",
     ),

@@ -12,7 +12,7 @@ from support.state.story import GROUP, Story, join, leave, report, tick
 from muster.protocol.events import Drain, GroupConfig, Lag, LagReport
 from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.tasks import Subtopology
-from muster.state.waiting_tasks import waits_of
+from muster.published.holdups import waits_of
 
 FOUR = Subtopology("0", 4, stateful=True)
 

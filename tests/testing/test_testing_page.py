@@ -12,7 +12,7 @@ import pytest
 from support.repository.sources import ROOT
 
 from muster.testing import Environment
-from muster.testing.assignors import LAWS
+from muster.testing.assignor_check import LAWS
 
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))

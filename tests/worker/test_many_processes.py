@@ -17,7 +17,7 @@ from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
 from muster.worker import process_guard
 from muster.worker.assignment import Assignment
-from muster.worker.processes import Processes
+from muster.worker.exec_tasks import Processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a Linux guard")
 FOREVER_MS = 3_600_000

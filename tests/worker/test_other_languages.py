@@ -24,7 +24,7 @@ from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.keyring import Caller
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.records import Dictionary, Fault
-from muster.protocol.signing import Verifier
+from muster.protocol.signature_check import Verifier
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import TopicKind

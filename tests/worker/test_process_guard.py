@@ -14,12 +14,12 @@ import psutil
 import pytest
 from support.worker.scripted_coordinator import eventually
 
-import muster.worker.processes as processes_module
 from muster.boottime import boottime_ms
 from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
+from muster.worker import exec_tasks
 from muster.worker.assignment import Assignment
-from muster.worker.processes import Processes
+from muster.worker.exec_tasks import Processes
 
 FOREVER_MS = 3_600_000
 
@@ -198,7 +198,7 @@ def test_a_broken_guard_is_replaced(
     run, folder: Folder, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the guard is killed or hangs, a new guard starts the tasks again."""
-    monkeypatch.setattr(processes_module, "GUARD_PATIENCE_S", 0.5)
+    monkeypatch.setattr(exec_tasks, "GUARD_PATIENCE_S", 0.5)
     command = "trap '' TERM; echo $$ >> $MUSTER_TASK; while :; do sleep 0.05; done"
     processes = run(command, stop_timeout_s=0)
     on(processes, "0_0", "0_1")
@@ -214,12 +214,12 @@ def test_a_broken_guard_is_replaced(
 
 WORKER = """
 import sys, time
-import muster.worker.processes as processes_module
+from muster.worker import exec_tasks
 from muster.protocol.ids import parse_task
 from muster.protocol.tasks import TaskSet
 from muster.worker.assignment import Assignment
 from muster.boottime import boottime_ms
-from muster.worker.processes import Processes
+from muster.worker.exec_tasks import Processes
 folder, lease_ms = sys.argv[1], int(sys.argv[2])
 processes = Processes(f"cd {folder}; {sys.argv[3]}", log_file=f"{folder}/log.jsonl")
 processes.on_lease(boottime_ms() + lease_ms, 500)

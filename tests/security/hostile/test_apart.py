@@ -29,8 +29,8 @@ from muster.protocol.keyring import Caller, Keyring, Requirement, SigningKey
 from muster.protocol.records import MemberAssignment, Rejected
 from muster.protocol.signing import Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import fencing
-from muster.state.draft import TURNED_AWAY_MAX
+from muster.state import turned_away
+from muster.state.turned_away import TURNED_AWAY_MAX
 from muster.streams import heartbeat_covers, tick_schedule
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock
@@ -107,9 +107,9 @@ def test_a_tick_full_of_strangers_costs_few_answers(
 ) -> None:
     """It names 20,000 processes that are no members, or one of them 20,000 times."""
     answered: list[str] = []
-    answer = fencing.answer_unknown
+    answer = turned_away.answer_unknown
     monkeypatch.setattr(
-        fencing, "answer_unknown", lambda *args: (answered.append(args[1]), answer(*args))[1]
+        turned_away, "answer_unknown", lambda *args: (answered.append(args[1]), answer(*args))[1]
     )
     heard = tuple(Heard(f"s{n % names}", 0, 0, 0) for n in range(HEARD_MAX))
     operator, tick = Operator(), Tick(group=G, cover=Cover(0, 2**62, heard))

@@ -262,7 +262,7 @@ def test_groups_without_a_config_leave_nothing() -> None:
     assert not processor._cache
 
 
-def test_signatures_are_forgotten_when_they_are_stale() -> None:
+def test_signature_gate_are_forgotten_when_they_are_stale() -> None:
     """At one signed event a second, only signatures of the window and the slack are stored."""
     kept, window_ms, most = b"", 60_000, 0
     for second in range(2_000):
@@ -273,7 +273,7 @@ def test_signatures_are_forgotten_when_they_are_stale() -> None:
     assert most <= 16 * ((window_ms + SLACK_MS) // 1_000 + 1)
 
 
-def test_signatures_of_a_flood_are_so_many() -> None:
+def test_signature_gate_of_a_flood_are_so_many() -> None:
     """A flood of signatures leaves `KEPT_MAX` of them stored."""
     counted = ReplayGuard()
     for number in range(KEPT_MAX + 1_000):

@@ -49,7 +49,7 @@ from muster.protocol.topics import topic_name
 from muster.state import invariants
 from muster.streams import processor
 from muster.streams.batch.inbox import open_lane
-from muster.streams.batch.signatures import LETTERS_MAX
+from muster.streams.batch.signature_gate import LETTERS_MAX
 from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")

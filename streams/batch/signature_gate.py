@@ -22,7 +22,13 @@ from muster.protocol.events import Event, Heartbeat, Origin, Taken, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Caller, Keyring, caller_of
 from muster.protocol.records import Rejected
-from muster.protocol.signing import OF_MEMBERS, Verdict, Verifier, refusal, refused_heartbeats
+from muster.protocol.signature_check import (
+    OF_MEMBERS,
+    Verdict,
+    Verifier,
+    refusal,
+    refused_heartbeats,
+)
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from support.kafka.fake_admin import FakeAdmin, FakeCluster, fake_cluster
 
-from muster.discovery import load
-from muster.discovery.load import Measure
+from muster.discovery import measured_traffic
+from muster.discovery.measured_traffic import Measure
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.client_settings import client_settings
@@ -32,7 +32,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 def rates(cluster: FakeCluster) -> dict[tuple[str, int], float]:
     """Records a second, of all partitions."""
-    return load.by_measure(CLIENTS, cluster.connect(), Measure.RECORDS, ENDS, "g", 600_000)
+    return measured_traffic.by_measure(
+        CLIENTS, cluster.connect(), Measure.RECORDS, ENDS, "g", 600_000
+    )
 
 
 def test_a_partition_that_does_not_answer(cluster: FakeCluster) -> None:
@@ -54,7 +56,7 @@ def test_a_partition_that_answers_one_question_only(cluster: FakeCluster) -> Non
             cluster.leaderless.add(("orders", 1))
             return answers
 
-    loads = load.measured(Losing(cluster, dict.fromkeys(ENDS, 0)), ENDS, 600_000)
+    loads = measured_traffic.measured(Losing(cluster, dict.fromkeys(ENDS, 0)), ENDS, 600_000)
     assert [*loads] == [("orders", 0)]
 
 

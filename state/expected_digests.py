@@ -12,7 +12,7 @@ from muster.protocol.tasks import IntArray
 from muster.state.ownership import Codes, Orphan, Ownership, slot_of, task_of
 
 
-def expected(
+def of_members(
     owned: Ownership, hashes: NDArray[np.uint64], selected: BoolArray
 ) -> NDArray[np.uint64]:
     """uint64[slots]: the digest of everything that the member of each selected slot holds.

@@ -35,7 +35,7 @@ from muster.streams.batch import group_batch
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.batch.inbox import Inbox, open_lane
 from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
-from muster.streams.batch.signatures import LETTERS_MAX
+from muster.streams.batch.signature_gate import LETTERS_MAX
 from muster.streams.batch.stored_values import Stored
 from muster.streams.source import HEADER, input_topics, lane_of
 
@@ -289,7 +289,7 @@ def test_nothing_that_changes_a_group_counts_twice() -> None:
         assert letters == [("REPEATED_SIGNATURE", 100 * batch + n) for n in range(5)]
 
 
-def test_signatures_are_remembered_while_they_could_count_and_no_longer() -> None:
+def test_signature_gate_are_remembered_while_they_could_count_and_no_longer() -> None:
     """Signatures are stored until they are stale, or until keys are turned off."""
     life = Life()
     life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
