@@ -13,6 +13,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,6 +26,7 @@ from muster.discovery.measured_weights import smoothed
 from muster.discovery.patterns import Patterns
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
+from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
 from muster.kafka.lasting_admin import LastingAdmin
@@ -103,17 +105,24 @@ class Discovery(Loop):
     def _run(self) -> None:
         reader = self._clients.reader(f"{self._prefixes[0]}.discovery", {"fetch.wait.max.ms": 100})
         consumer = Consumer(reader, logger=KAFKA)
-        producer = Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
+        self._producer = self._new_producer()
         admin = LastingAdmin(self._clients.librdkafka(QUIET), KAFKA)
         try:
             behind = self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer, behind)
                 if not behind:
-                    self._look(admin, producer)
+                    self._look(admin)
         finally:
-            producer.purge()
+            self._drop_producer()
             consumer.close()
+
+    def _new_producer(self) -> Producer:
+        return Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
+
+    def _drop_producer(self) -> None:
+        with suppress(KafkaException), access_check.fatal_named():
+            self._producer.purge()
 
     # ------------------------------------------------------------------ the config topic
 
@@ -156,7 +165,7 @@ class Discovery(Loop):
 
     # ------------------------------------------------------------------ Kafka's topics
 
-    def _look(self, admin: LastingAdmin, producer: Producer) -> None:
+    def _look(self, admin: LastingAdmin) -> None:
         """Look at all topics that groups declare, and write what is new."""
         live = {
             key: group
@@ -177,7 +186,7 @@ class Discovery(Loop):
         now_ms = time.time_ns() // 1_000_000
         measure = now_ms - self._measured_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
-            self._one(prefix, name, group, known_topics, (admin, producer), now_ms, measure)
+            self._one(prefix, name, group, known_topics, admin, now_ms, measure)
         if measure:
             self._measured_ms = now_ms
 
@@ -197,7 +206,7 @@ class Discovery(Loop):
         name: GroupId,
         group: _Group,
         known_topics: Mapping[str, Topic],
-        kafka: tuple[LastingAdmin, Producer],
+        admin: LastingAdmin,
         now_ms: int,
         measure: bool,
     ) -> None:
@@ -217,7 +226,7 @@ class Discovery(Loop):
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):
-                loads = self._loads(kafka[0], name, group, source, own, now_ms, faults)
+                loads = self._loads(admin, name, group, source, own, now_ms, faults)
             memory = group.memories.setdefault(source, Memory())
             look = Look(own, loads, now_ms)
             each, wrong = find(source, before.get(source), look, memory, self._pace.grace_ms)
@@ -230,7 +239,7 @@ class Discovery(Loop):
         event = TopicsFound(group=name, found=fitting(config.tasks, config.sources, found))
         self._tell(name, group, faults)
         if _is_due(group) or group.found is None or event.found != group.found.found:
-            self._write(prefix, group, event, kafka[1])
+            self._write(prefix, group, event)
 
     def _loads(
         self,
@@ -258,15 +267,19 @@ class Discovery(Loop):
             return group.lags
         return values
 
-    def _write(self, prefix: str, group: _Group, event: TopicsFound, producer: Producer) -> None:
-        topic = topic_name(TopicKind.CONFIG, prefix)
+    def _write(self, prefix: str, group: _Group, event: TopicsFound) -> None:
+        producer, topic = self._producer, topic_name(TopicKind.CONFIG, prefix)
         try:
             record = signed(self._keys, codec.encode(event), event, topic)
             # In the group's partition, where its order with the group's configs is certain.
             partitions = len(producer.list_topics(topic, timeout=5).topics[topic].partitions)
             place = partition_of(record.key, max(partitions, 1))
-            deliver(producer, topic, record, WRITE_TIMEOUT_S, partition=place)
+            with access_check.fatal_named():
+                deliver(producer, topic, record, WRITE_TIMEOUT_S, partition=place)
         except (KafkaException, MusterError) as error:
+            self._drop_producer()  # after a fatal error it would refuse each further record
+            with suppress(KafkaException):  # a certificate that is being replaced
+                self._producer = self._new_producer()
             self._complain(f"{topic} does not accept the found topics: {error}")
             return
         self.written += 1

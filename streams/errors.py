@@ -59,9 +59,12 @@ class QueryFailed(MusterError):
 
 
 class ThreadDied(MusterError):
-    """A thread without which the process is of no use has failed.
+    """A thread without which the process is of no use has failed; `part` is its name.
 
     Operator action: read the log line of its failure; start the process again.
     """
 
     retriable = True
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"the {part} has died; the log above says why")

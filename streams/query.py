@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.streams import recovery, sink, source, spark_session
-from muster.streams.errors import QueryFailed
+from muster.streams.errors import QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.observability.spark_reports import Progress, is_idle
 from muster.streams.operator_envelope import Operator
@@ -76,6 +76,8 @@ def await_end(
 
     Raises:
         QueryFailed: the query ended with an error.
+        ThreadDied: a thread of the process has died. Whoever started the process starts it again,
+            also where no probe asks.
     """
     try:
         # Short waits, because Python runs signal handlers only between them.
@@ -85,6 +87,10 @@ def await_end(
                 running.stop()
                 return
             progress.look(running)
+            if part := progress.health.dead_part:
+                spark_session.fall_silent(SparkSession.active())
+                running.stop()
+                raise ThreadDied(part)
             if is_over():
                 with spark_session.quietly(SparkSession.active()):
                     running.stop()

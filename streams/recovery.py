@@ -103,7 +103,10 @@ def recover(
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix), gets_on)
             snapshots += [(prefix, snapshot) for snapshot in _decoded(values, gets_on)]
         consumer.unassign()
-        retained = offsets_of(consumer, input_topics(prefixes), READ_TIMEOUT_S)
+        topics = input_topics(prefixes)
+        retained = offsets_of(consumer, topics, READ_TIMEOUT_S)
+        if missing := {*topics} - {topic for topic, _ in retained}:
+            raise KafkaUnreachable(f"Kafka does not describe {', '.join(sorted(missing))}")
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
@@ -181,7 +184,11 @@ def _each(items: Iterable[T], gets_on: Callable[[], None]) -> Iterator[T]:
 
 def _newest(consumer: Consumer, topic: str, gets_on: Callable[[], None]) -> dict[bytes, bytes]:
     """Newest value of every key of a compacted topic, without tombstones."""
-    partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+    described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
+    if described.error is not None or not described.partitions:
+        # No groups would be read back, and each would begin anew, with its first generation.
+        raise KafkaException(described.error or KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    partitions = described.partitions
     starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
     rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True)
     return newest_values(_each(rows, gets_on), len(partitions))

@@ -24,7 +24,7 @@ from muster.streams import (
 )
 from muster.streams.checkpoint import stale_checkpoint, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
-from muster.streams.errors import QueryFailed
+from muster.streams.errors import QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
 
@@ -45,6 +45,7 @@ def stand_by(
 
     Raises:
         QueryFailed: the rehearsal failed, or the JVM has ended.
+        ThreadDied: a thread of the process has died.
     """
     sign = codec.encode(signs.sign(CoordinatorRole.STANDBY))
 
@@ -63,6 +64,8 @@ def stand_by(
         vigil.over.wait(1)
         if spark_session.has_ended():
             raise QueryFailed("the JVM of the standby has ended")
+        if part := seen.health.dead_part:
+            raise ThreadDied(part)
 
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:

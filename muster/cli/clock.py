@@ -55,5 +55,5 @@ def run(args: argparse.Namespace) -> int:
         while not stop.wait(LOOK_S):
             for part in parts:
                 if not part.alive:
-                    raise ThreadDied(f"the thread {part.name} has died; the log above says why")
+                    raise ThreadDied(f"thread {part.name}")
     return 0

@@ -47,7 +47,8 @@ def produce(
 class LastingProducer:
     """An idempotent producer; after a fatal error, which it cannot survive, a new one replaces it.
 
-    `on_fatal` is called with the error when that happens.
+    `on_fatal` is called with the error when that happens. If a new one cannot be made, the next
+    `serve` tries again.
 
     Raises:
         KafkaException: librdkafka does not take the settings.
@@ -108,7 +109,7 @@ class LastingProducer:
             self._producer.poll(0)
 
     def _replace(self, broken: Producer) -> None:
-        with self._replacing:
+        with self._replacing, suppress(KafkaException):  # a certificate that is being replaced
             if self._producer is broken:
                 self._producer = self._new()
         with suppress(KafkaException), access_check.fatal_named():

@@ -119,11 +119,15 @@ class Health:
         well = Answer(True, "") if now_s is None else self.well(now_s)
         return Answer(True, "standby" if self.is_standby else "ready") if well.fine else well
 
+    @property
+    def dead_part(self) -> str:
+        """A part of the process that has died; empty = none has."""
+        return next((part for part, alive in [*self._parts.items()] if not alive()), "")
+
     def well(self, now_s: float) -> Answer:
         """Whether the process is well; if it is not, a restart helps."""
-        for part, alive in [*self._parts.items()]:
-            if not alive():
-                return Answer(False, f"the {part} has died")
+        if part := self.dead_part:
+            return Answer(False, f"the {part} has died")
         with self._lock:
             if self._started_s is None:
                 return Answer(True, "standby" if self.is_standby else "starting")

@@ -36,6 +36,7 @@ class Progress:
     """Passes Spark's reports on. A process has one, for all runs of the query.
 
     Attributes:
+        health: gets the query's progress; the main loop asks it whether a thread has died.
         looked_s: when the JVM last answered a look, by the monotonic clock.
         read: the offsets up to which the query has read; None before the first report, and after
             one that could not be read.
@@ -43,7 +44,7 @@ class Progress:
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
-        self._health = health
+        self.health = health
         self._seen = -1
         self._idle = ""
         self.looked_s = time.monotonic()
@@ -57,7 +58,7 @@ class Progress:
                 if report.batchId > self._seen:
                     self._take(report.batchId, report.json)
         if is_idle(query.status):
-            self._health.caught_up(time.monotonic())
+            self.health.caught_up(time.monotonic())
         self.looked_s = time.monotonic()
 
     def _take(self, batch: int, text: str) -> None:
@@ -66,7 +67,7 @@ class Progress:
             report = json.loads(text)
             if "addBatch" in report.get("durationMs", ()):
                 self._seen = batch
-                self._health.moved(time.monotonic())
+                self.health.moved(time.monotonic())
                 self._metrics.progress(report, time.time())
             else:
                 self._idle = text  # no batch has moved the query: only `caught_up` may count
@@ -74,7 +75,7 @@ class Progress:
                     return
             self.read = _offsets(report, "endOffset")
             if self.read == _offsets(report, "latestOffset"):
-                self._health.caught_up(time.monotonic())
+                self.health.caught_up(time.monotonic())
         except (ValueError, TypeError, KeyError, AttributeError):
             if text != self._idle:
                 self._seen = batch

@@ -72,3 +72,24 @@ def test_a_fatal_error(made: list[Scripted]) -> None:
     assert [each.records for each in made] == [["orders"], ["parcels"]]
     assert [each.purged for each in made] == [True, False]
     assert producer.flush(0) == 0
+
+
+def test_another_producer_cannot_be_made_at_once(
+    made: list[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate is being replaced: the next serving of callbacks tries again."""
+    producer = LastingProducer({}, logging.getLogger("test"), lambda error: None)
+    producer.produce("a", RECORD)
+    with monkeypatch.context() as context:
+        context.setattr(producer, "_new", refuse)
+        assert not producer.serve(0)
+    made[0].purged = False
+    assert not producer.serve(0)
+    assert len(made) == 2
+    producer.produce("b", RECORD)
+    assert (producer.serve(0), made[1].records) == (True, ["b"])
+
+
+def refuse() -> Scripted:
+    """As librdkafka with a certificate that it cannot read."""
+    raise KafkaException(KafkaError(KafkaError._INVALID_ARG))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kafka.mock_kafka import mock_kafka
@@ -161,3 +163,24 @@ def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:
     assert unverified_until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
     of_older_version = MemoryCheckpoint({}, is_new=False)
     assert unverified_until_ms(of_older_version, {"a": 9}, 90_000) == {}
+
+
+class Undescribed:
+    """A consumer whose broker does not describe the topic."""
+
+    def __init__(self, error: KafkaError | None) -> None:
+        self._described = SimpleNamespace(error=error, partitions={})
+
+    def list_topics(self, topic: str, timeout: float) -> object:
+        """What the client gets: no partitions, and no exception."""
+        return SimpleNamespace(topics={topic: self._described})
+
+
+@pytest.mark.parametrize(
+    "error", [None, *map(KafkaError, (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._TIMED_OUT))]
+)
+def test_a_topic_that_is_not_described_is_not_empty(error: KafkaError | None) -> None:
+    """A broker that has just started may not know the topic: the groups are still there."""
+    consumer: Any = Undescribed(error)
+    with pytest.raises(KafkaException):
+        recovery._newest(consumer, TOPIC, lambda: None)

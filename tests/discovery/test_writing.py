@@ -1,0 +1,60 @@
+"""Discovery goes on after its producer has failed for good."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from muster.kafka.client_settings import client_settings
+from muster.protocol.events import TopicsFound
+from muster.protocol.ids import GroupId
+from muster.streams import discovery as module
+from muster.streams.discovery import Discovery, _Group
+
+FOUND = TopicsFound(group=GroupId("g"), found=())
+
+
+class Scripted:
+    """librdkafka's producer: the first one has failed for good."""
+
+    made: list[Scripted]
+
+    def __init__(self, config: object, logger: object) -> None:
+        self._is_broken = not self.made
+        self.made.append(self)
+
+    def list_topics(self, topic: str, timeout: float) -> object:
+        """The topic has one partition."""
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={0: 0})})
+
+    def produce(self, topic: str, **given: object) -> None:
+        """Refuse, or write at once."""
+        if self._is_broken:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        message = SimpleNamespace(partition=lambda: 0, offset=lambda: 7)
+        given["on_delivery"](None, message)  # type: ignore[operator]
+
+    def flush(self, wait_s: float) -> int:
+        """All is written."""
+        return 0
+
+    def purge(self) -> None:
+        """As the client does after a fatal error."""
+        if self._is_broken:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+
+
+def test_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next look writes what this one could not."""
+    Scripted.made = []
+    monkeypatch.setattr(module, "Producer", Scripted)
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    discovery, group = Discovery(client_settings("k:9092"), ["muster"]), _Group()
+    discovery._producer = discovery._new_producer()
+    discovery._write("muster", group, FOUND)
+    assert (discovery.written, group.found) == (0, None)
+    discovery._write("muster", group, FOUND)
+    assert (discovery.written, group.found) == (1, FOUND)
+    assert len(Scripted.made) == 2
