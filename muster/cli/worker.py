@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
             worker.member_id,
             extra={"group": args.group, "member": worker.member_id},
         )
-        _work(worker, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S)
+        _work(worker, processes, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S)
     finally:
         processes.close()
     return 0
@@ -127,11 +127,12 @@ def spoken(best: str | None) -> tuple[str, ...] | None:
     return None if best is None else CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
 
 
-def _work(worker: Worker, close_s: float) -> None:
+def _work(worker: Worker, processes: Processes, close_s: float) -> None:
     with stop_signals() as stop:
         worker.start()
         while not worker.wait(0) and not stop.wait(LOOK_S):
             pass
+        processes.stop_all()  # also those whose `on_revoked` has to wait for one that is running
         worker.close(close_s)  # a second signal ends the worker; then the guard stops the tasks
     if worker.error is not None:
         raise worker.error

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -166,6 +166,7 @@ class Processes:
         self._running: dict[str, _Running] = {}
         self._changed = threading.Condition()
         self._lease: dict[str, object] = {}
+        self._stopping = False  # the worker is to leave: nothing starts any more
         self._closing = False
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -179,6 +180,8 @@ class Processes:
     def on_assigned(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
         """Start a process for each task."""
         with self._changed:
+            if self._stopping:
+                return
             for task in tasks:
                 command = self._start_command(str(task), assignment)
                 self._running[str(task)] = _Running(command, time.monotonic())
@@ -188,13 +191,7 @@ class Processes:
         """Stop the tasks' processes; returns when all of them have stopped."""
         names = {str(task) for task in tasks}
         with self._changed:
-            for name in names & self._running.keys():
-                running = self._running[name]
-                running.wanted = False
-                running.again_s = None
-                self._send(
-                    {"do": "stop", "task": name, "grace_ms": int(self._stop_timeout_s * 1000)}
-                )
+            self._stop(names & self._running.keys())
             self._await_end(names, self._stop_timeout_s + GUARD_PATIENCE_S, self.released)
 
     def on_lost(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
@@ -213,6 +210,16 @@ class Processes:
             kill_ms = until_ms + stop_ms * 4 // 5
             self._lease = {"do": "lease", "until_ms": until_ms, "kill_ms": kill_ms}
             self._send(self._lease)
+
+    def stop_all(self) -> None:
+        """Begin to stop all tasks, and start none any more; returns at once.
+
+        Call it before the worker leaves. The `on_revoked` of the leave waits for one that still
+        runs; without this call its tasks would begin to stop only then.
+        """
+        with self._changed:
+            self._stopping = True
+            self._stop(self._running.keys())
 
     def close(self) -> None:
         """End the guard and every task."""
@@ -251,6 +258,14 @@ class Processes:
                 "MUSTER_MEMBER_EPOCH": str(token.epoch),
             },
         }
+
+    def _stop(self, names: Iterable[str]) -> None:
+        """Tell the guard to stop these tasks. A repeated `stop` delays no SIGKILL."""
+        for name in names:
+            running = self._running[name]
+            running.wanted = False
+            running.again_s = None
+            self._send({"do": "stop", "task": name, "grace_ms": int(self._stop_timeout_s * 1000)})
 
     def _send(self, command: Mapping[str, object]) -> None:
         """Send a command without a wait; the watching thread writes what does not fit now."""

@@ -4,7 +4,8 @@ This file is a program, run by path with ``python -I -S``: it uses only the stan
 starts in about 20 ms. The worker (`exec_tasks.py`) writes commands to it and reads events, each a
 JSON object on a line. The guard starts every task as leader of a process group, and stops it
 
-- on ``stop``: SIGTERM to the group, SIGKILL after the grace period;
+- on ``stop``: SIGTERM to the group, SIGKILL after the grace period. The grace period may be longer
+  than the lease that runs now: as long as the worker extends it, no task is killed sooner;
 - when the lease ends: SIGTERM, then SIGKILL before the member's session ends. The lease is on the
   boot-time clock, and only the worker extends it: a worker that hangs loses its tasks;
 - when the worker has ended (the command pipe breaks): at once, in the same way.
@@ -159,7 +160,9 @@ class Guard:
         for process in self._processes.values():
             if process.code is not None:
                 wait_ms = min(wait_ms, LOOK_AGAIN_MS)
-            due_ms = self._until_ms if process.kill_ms is None else process.kill_ms
+            due_ms = self._until_ms  # when `_check_lease` brings a later SIGKILL forward
+            if process.kill_ms is not None and process.kill_ms <= self._kill_ms:
+                due_ms = process.kill_ms
             wait_ms = min(wait_ms, due_ms - now_ms if due_ms > now_ms else LOOK_AGAIN_MS)
         return wait_ms / 1000
 
@@ -170,7 +173,7 @@ class Guard:
         if not data:
             self._orphaned = True
             self._waiting.clear()
-            self._end_all(self._processes.values(), ORPHAN_GRACE_MS)
+            self._end_all(self._processes.values(), boottime_ms() + ORPHAN_GRACE_MS)
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for command in map(json.loads, lines):
@@ -211,7 +214,7 @@ class Guard:
         stopped = [p for p in self._processes.values() if p.task == command["task"]]
         for process in stopped:
             process.asked = True
-        self._end_all(stopped, command["grace_ms"])
+        self._end_all(stopped, boottime_ms() + command["grace_ms"])
 
     def _lose(self, command: Mapping[str, Any]) -> None:
         # If the lease has ended, the tasks got SIGTERM then and are killed in time. If it has not,
@@ -220,12 +223,15 @@ class Guard:
         for process in self._processes.values():
             process.asked = True
         if not lease_over:
-            self._end_all(self._processes.values(), 0)
+            self._end_all(self._processes.values(), boottime_ms())
 
     # ------------------------------------------------------------------------------------- ending
 
-    def _end_all(self, processes: Iterable[Process], grace_ms: int) -> None:
-        kill_ms = min(boottime_ms() + grace_ms, max(self._kill_ms, self._until_ms))
+    def _end_all(self, processes: Iterable[Process], kill_ms: int) -> None:
+        """Send SIGTERM, once. SIGKILL is due at `kill_ms`, or at an earlier time given before.
+
+        The end of the lease is no limit here, because it moves: `_check_lease` sees to it.
+        """
         first: list[Process] = []
         for process in processes:
             if process.kill_ms is None:
@@ -239,7 +245,7 @@ class Guard:
 
     def _check_lease(self) -> None:
         if self._processes and boottime_ms() >= self._until_ms:
-            self._end_all(self._processes.values(), self._kill_ms - self._until_ms)
+            self._end_all(self._processes.values(), self._kill_ms)
 
     def _end_overdue(self) -> None:
         now_ms = boottime_ms()
@@ -262,7 +268,7 @@ class Guard:
                 self._forget(process)
             elif process.kill_ms is None:
                 # The leader died by itself: end the processes it left behind.
-                self._end_all([process], ORPHAN_GRACE_MS)
+                self._end_all([process], boottime_ms() + ORPHAN_GRACE_MS)
             else:
                 process.terminate_strays(strays)
 

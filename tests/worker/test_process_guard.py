@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,6 +156,36 @@ def test_a_dead_task_is_started_again(run, folder: Folder) -> None:
     os.kill(folder.pids("t")[0], signal.SIGKILL)
     eventually(lambda: len(folder.pids("t")) == 2)
     assert folder.story() == ["start 0_0", "stop 0_0", "start 0_0"]
+
+
+def test_all_tasks_begin_to_stop_although_a_revocation_runs(run, folder: Folder) -> None:
+    """`stop_all` waits for no `on_revoked`; each of them then finds tasks that have ended."""
+    trap = "trap 'echo $$ > told_$MUSTER_TASK' TERM; echo $$ > $MUSTER_TASK"
+    processes = run(f"{trap}; until test -e may_end; do sleep 0.05; done")
+    on(processes, "0_0", "0_1")
+    eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
+    revocation = threading.Thread(target=off, args=(processes, "0_0"))
+    revocation.start()
+    eventually(lambda: folder.pids("told_0_0"))
+    processes.stop_all()
+    eventually(lambda: folder.pids("told_0_1"))
+    assert revocation.is_alive()
+    on(processes, "0_2")
+    (folder.path / "may_end").touch()
+    revocation.join()
+    off(processes, "0_1", "0_2")
+    assert sorted(folder.story()) == ["start 0_0", "start 0_1", "stop 0_0", "stop 0_1"]
+
+
+def test_a_dead_task_is_not_started_again_while_all_stop(run, folder: Folder) -> None:
+    """A task that waits for its next start has ended for good."""
+    processes = run("exit 3")
+    on(processes, "0_0")
+    eventually(lambda: processes._running["0_0"].again_s is not None)
+    processes.stop_all()
+    assert processes._running["0_0"].again_s is None
+    off(processes, "0_0")
+    assert folder.story().count("start 0_0") == folder.story().count("stop 0_0")
 
 
 @pytest.mark.slow

@@ -124,6 +124,35 @@ def test_each_task_is_released_when_its_process_has_stopped(
     )
 
 
+def test_sigterm_stops_all_tasks_during_a_slow_revocation(
+    command, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    """All tasks begin to stop at once; when the slow one has stopped, the worker leaves.
+
+    The others once waited for the revocation, the command's wait did not cover both, and it ended
+    without a leave.
+    """
+    trap = f"trap 'touch {tmp_path}/told_{{task}}' TERM; touch {tmp_path}/runs_{{task}}"
+    worker = command(
+        f"{trap}; until test -e {tmp_path}/may_end; do sleep 0.05; done",
+        *("--stop-timeout-ms", str(int(PATIENCE_S * 1000))),
+    )
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0", "0_1"])
+    eventually(lambda: len([*tmp_path.glob("runs_*")]) == 2)
+    coordinator.assign(join, ["0_1"], generation=2)
+    eventually((tmp_path / "told_0_0").exists)
+    assert not (tmp_path / "told_0_1").exists()
+    worker.process.send_signal(signal.SIGTERM)
+    eventually((tmp_path / "told_0_1").exists)
+    assert worker.story()[2:] == [], "both still stop"
+    (tmp_path / "may_end").touch()
+    _, errors = worker.process.communicate(timeout=PATIENCE_S)
+    assert worker.process.returncode == 0, errors
+    coordinator.wait_for(Leave)
+    assert sorted(worker.story()[2:]) == ["stop 0_0", "stop 0_1"]
+
+
 @pytest.mark.slow
 def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinator) -> None:
     """After SIGKILL the guard ends the tasks within the session, from the last heartbeat."""
