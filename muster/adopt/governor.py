@@ -4,7 +4,8 @@
 connectors; None = time has passed. The governor calls `model.CoordinatorConnection`, `model.Topics`
 and `model.GovernorCallbacks`, and never waits. `governor_thread.py` runs it on a thread.
 
-    JOINING     JoinGroup is sent; the broker answers when all members have joined
+    JOINING     JoinGroup is sent; the broker answers when all members have joined. Meanwhile the
+                governor looks whether it is still a member (`join_watch.py`)
     LOOKING     another member leads; DescribeGroups is sent to learn who the members are
     EVICTING    LeaveGroup is sent for all other members
     DECIDING    the members are known; waits for the coordinator's decision, for at most the answer
@@ -26,7 +27,7 @@ from typing import Any, Final
 
 import kafka.errors as errors
 
-from muster.adopt import join_metadata, requests, sync_answers, target_choice
+from muster.adopt import join_metadata, join_watch, requests, sync_answers, target_choice
 from muster.adopt.declared_tasks import DeclaredTasks
 from muster.adopt.evicted_members import EvictedMembers, name_of
 from muster.adopt.free_tasks import Answer, answers
@@ -41,6 +42,7 @@ from muster.adopt.model import (
     GovernorCallbacks,
     GovernorInput,
     GovernorPresence,
+    MembersSeen,
     Message,
     News,
     Options,
@@ -118,6 +120,7 @@ class Governor:
         self._connect_leader: ConnectLeader | None = None
         self._asked = 0  # number of the newest request
         self._due_ms: int | None = None  # when the state's next action is due
+        self._look_ms: int | None = None  # JOINING: when to look whether it is still a member
         self._joined_ms = 0
         self._asked_ms = 0
         self._heard_ms = 0  # when the newest request was sent that Kafka answered
@@ -135,8 +138,8 @@ class Governor:
 
     def due_ms(self) -> int | None:
         """When `take` is to be called at the latest; None = only with the next input."""
-        due = [at for at in (self._due_ms, self._sessions.deadline_ms()) if at is not None]
-        return min(due, default=None)
+        times = (self._due_ms, self._look_ms, self._sessions.deadline_ms())
+        return min((at for at in times if at is not None), default=None)
 
     def take(self, governor_input: GovernorInput | None) -> None:
         """Take one input; None = time has passed."""
@@ -151,6 +154,9 @@ class Governor:
             case BrokerResponse(number, message):
                 if number == self._asked:
                     self._on_answer(message, now)
+            case MembersSeen(number, message):
+                if number == self._asked and self.state is State.JOINING:
+                    self._on_members_seen(message, now)
             case AssignableUnits():
                 self._on_units(governor_input, now)
             case GovernorPresence(governed):
@@ -165,6 +171,8 @@ class Governor:
         for notice in self._sessions.notices:
             self._log(notice)
         self._sessions.notices.clear()
+        if self._look_ms is not None and now >= self._look_ms:
+            self._look_for_itself()
         if self._due_ms is not None and now >= self._due_ms:
             self._on_due(now)
 
@@ -198,7 +206,7 @@ class Governor:
                 self._due_ms = None
 
     def _to(self, state: State, due_ms: int | None) -> None:
-        self.state, self._due_ms = state, due_ms
+        self.state, self._due_ms, self._look_ms = state, due_ms, None
 
     def _send(self, sends: Sequence[Send]) -> None:
         if sends:
@@ -219,6 +227,26 @@ class Governor:
     def _join_group(self) -> None:
         self._to(State.JOINING, None)
         self._ask(requests.join(self._options, self._member, self._offers), JOIN_MS)
+        self._look_ms = self._asked_ms + self._options.session_timeout_ms
+
+    def _look_for_itself(self) -> None:
+        self._look_ms, number = None, self._asked
+        self._connection.ask_aside(
+            requests.look(self._options),
+            lambda message: self._post(MembersSeen(number, message)),
+            join_watch.pause_ms(self._options),
+        )
+
+    def _on_members_seen(self, seen: Message | Exception, now: int) -> None:
+        """Go on waiting for JoinGroup's answer, or join again if none can come."""
+        has_moved = self._connection.has_moved()
+        why = join_watch.why_unanswered(seen, self._options, self._member, has_moved=has_moved)
+        if not why:
+            self._look_ms = now + join_watch.pause_ms(self._options)
+            return
+        self._log(f"joins again, as its JoinGroup will not be answered: {why}")
+        self._connection.drop()
+        self._join_group()
 
     def _beat(self) -> None:
         self._due_ms = None

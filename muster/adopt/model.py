@@ -120,6 +120,14 @@ class GovernorPresence:
     governed: bool | None
 
 
+@dataclass(frozen=True, slots=True)
+class MembersSeen:
+    """The group's members while the JoinGroup of that number waits; see `join_watch`."""
+
+    number: int
+    message: Message | Exception
+
+
 class Stop:
     """The user stops the governor: it hands the group back."""
 
@@ -137,7 +145,9 @@ class Configured:
 
 News: TypeAlias = MemberAssignment | MemberGone | GroupSnapshot | Acknowledged | Failed | Configured
 """Inputs from muster's topics."""
-GovernorInput: TypeAlias = News | AssignableUnits | BrokerResponse | GovernorPresence | Stop
+GovernorInput: TypeAlias = (
+    News | AssignableUnits | BrokerResponse | MembersSeen | GovernorPresence | Stop
+)
 
 
 class CoordinatorConnection(Protocol):
@@ -147,10 +157,19 @@ class CoordinatorConnection(Protocol):
         """Send a request; `done` gets the answer, from any thread."""
 
     def ask_aside(self, request: Message, done: Done, timeout_ms: int) -> None:
-        """`ask`, but the request does not wait behind others that the broker has not answered."""
+        """`ask`, but the request does not wait behind others that the broker has not answered.
+
+        It goes to the coordinator that Kafka has now.
+        """
+
+    def has_moved(self) -> bool:
+        """Whether the newest `ask_aside` found another coordinator than the one `ask` sends to."""
 
     def lost(self) -> None:
         """Look for the coordinator again before the next request."""
+
+    def drop(self) -> None:
+        """Close the connection, over which no answer will come; go on over that of `ask_aside`."""
 
 
 class Topics(Protocol):

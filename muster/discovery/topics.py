@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,7 +10,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 TIMEOUT_S = 15
+_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+"""Names that a topic can have. Kafka's consumers may subscribe to any others."""
 _ABSENT = (
+    KafkaError.TOPIC_EXCEPTION,  # no topic can have this name
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -49,7 +53,7 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
     Raises:
         KafkaException, TimeoutError: no answer.
     """
-    wanted = sorted(set(names))
+    wanted = sorted({name for name in names if _NAME.fullmatch(name)})
     if not wanted:
         return {}
     answers = admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)

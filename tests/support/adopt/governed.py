@@ -7,7 +7,7 @@ records take some milliseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from support.adopt.classic_group import Follower, Group, Time
 
@@ -96,6 +96,21 @@ class Coordinator:
                     reader.post(record)
 
 
+@dataclass
+class Line:
+    """A governor's connection to Kafka's coordinator.
+
+    Attributes:
+        node: the broker at its other end.
+        silent: it has died without a word: nothing passes, and nobody is told.
+        requests: those without an answer, with whom to tell.
+    """
+
+    node: int
+    silent: bool = False
+    requests: list[tuple] = field(default_factory=list)
+
+
 class GovernorProcess:
     """A governor's process: it may be killed, or frozen for a while.
 
@@ -103,6 +118,9 @@ class GovernorProcess:
         rounds: the rebalances that it has answered.
         written: the configurations that it has tried to write.
         lacks_right: whether they are refused.
+        line: its connection to Kafka's coordinator.
+        looks: how often it has asked who the members are, over another connection.
+        dropped: how many connections it has given up.
     """
 
     def __init__(self, world: GovernedWorld, name: str, seat: Seat) -> None:
@@ -112,7 +130,8 @@ class GovernorProcess:
         self.lacks_right = False
         self._world = world
         self._kept: list[GovernorInput] = []
-        self._requests: list[tuple] = []
+        self.line = Line(world.coordinator)
+        self.looks = self.dropped = 0
         options = Options(
             group=GROUP,
             kind=Kind.CONSUMER,
@@ -161,27 +180,45 @@ class GovernorProcess:
 
     def ask(self, request, done, timeout_ms: int) -> None:
         """To Kafka's coordinator, which reads a request after it has answered the one before."""
-        self._requests.append((request, done))
-        if len(self._requests) == 1:
-            self._ask_next()
+        line = self.line
+        line.requests.append((request, done))
+        if line.silent:
+            self._world.time.after(timeout_ms, lambda: done(OSError("no answer")))
+        elif len(line.requests) == 1:
+            self._ask_next(line)
 
-    def _ask_next(self) -> None:
-        request, done = self._requests[0]
+    def _ask_next(self, line: Line) -> None:
+        request, done = line.requests[0]
 
         def answered(answer) -> None:
-            self._requests.pop(0)
-            if self._requests:
-                self._ask_next()
+            if line.silent:
+                return
+            line.requests.pop(0)
+            if line.requests:
+                self._ask_next(line)
             done(answer)
 
         self._world.group.ask(request, answered)
 
     def ask_aside(self, request, done, timeout_ms: int) -> None:
         """To Kafka's coordinator, over a connection of its own."""
+        self.looks += "DescribeGroups" in type(request).__name__
         self._world.group.ask(request, done)
 
+    def has_moved(self) -> bool:
+        """Whether the connection leads to a broker that is not the coordinator any more."""
+        return self.line.node != self._world.coordinator
+
     def lost(self) -> None:
-        """There is one broker."""
+        """Find the coordinator again."""
+        self.line = Line(self._world.coordinator)
+
+    def drop(self) -> None:
+        """Give the connection up: who waits is told so."""
+        waiting, self.dropped = self.line.requests, self.dropped + 1
+        self.lost()
+        for _, done in waiting:
+            done(OSError("closed"))
 
     def send(self, group: str, sends: Sequence[Send]) -> None:
         """Write events, and acknowledge them."""
@@ -215,13 +252,14 @@ class GovernedWorld:
         governors: all that ever were.
         blind: whether Kafka does not say which topics there are.
         weights: topic → load of each of its partitions, for governors that start later.
+        coordinator: the broker that coordinates the group.
     """
 
     def __init__(self, topics: dict[str, int], assignor: str = "sticky") -> None:
         self.time = Time()
         self.topics, self.blind = topics, False
         self.weights: dict[str, float] = {}
-        self.group = Group(self.time)
+        self.group, self.coordinator = Group(self.time), 1
         self.followers: list[Follower] = []
         self.governors: list[GovernorProcess] = []
         settings = parse_settings(SETTINGS, assignor)
