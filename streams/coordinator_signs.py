@@ -63,8 +63,10 @@ class Signs(Loop):
         """Whether no more signs are wanted: the process ends."""
         return self._closing.is_set()
 
-    def claim(self, prefix: str, follows: int, *, alone: bool) -> int:
+    def claim(self, prefix: str, follows: int, *, alone: bool, above: int = -1) -> int:
         """Write a claim, with `follows` and `alone` as in `CoordinatorClaim`; return its epoch.
+
+        It is written again until the epoch is `above` that number.
 
         Raises:
             KafkaUnreachable: Kafka did not acknowledge the claim.
@@ -81,7 +83,10 @@ class Signs(Loop):
             with access_check.fatal_named():
                 # A producer of its own: the thread serves the other one's callbacks.
                 producer = Producer(self._settings, logger=KAFKA)
-                return deliver(producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
+                epoch = -1
+                while epoch <= above:
+                    epoch = deliver(producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
+                return epoch
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             is_late = reason.code() == KafkaError._TIMED_OUT

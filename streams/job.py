@@ -132,7 +132,7 @@ def _run(config: JobConfig) -> int:
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
-        ids = topic_ids.check(checkpoint, config.clients, topics)
+        topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         if config.standby:
             takeover.stand_by(spark, config, job, signs, vigil, seen, partitions, stop)
             if stop.is_set():
@@ -140,9 +140,9 @@ def _run(config: JobConfig) -> int:
                 return DONE
             log.info("takes over", why=vigil.why())
             checkpoint = takeover.claimable(checkpoint, config, job)
-            ids = topic_ids.check(checkpoint, config.clients, topics)
         else:
             stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
+        ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
@@ -154,7 +154,7 @@ def _run(config: JobConfig) -> int:
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, epochs, stop, seen, keys)
+            starting = _recover(spark, config, processor, signs, epochs, stop, seen, keys)
         if not stop.is_set():
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -218,6 +218,7 @@ def _recover(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
+    signs: coordinator_signs.Signs,
     epochs: Mapping[str, int],
     stop: threading.Event,
     seen: Seen,
@@ -230,6 +231,7 @@ def _recover(
     one take a slower path into Python.
     """
     recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+    takeover.see_that_members_obey(config, signs, epochs, recovered.snapshots)
     if not recovered.snapshots:
         return recovered.starting
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)

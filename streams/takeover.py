@@ -5,14 +5,15 @@ Whether it is careful from then on (`crash_loop`), it reads from the claims.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 from pyspark.sql import SparkSession
 
 from muster.output import span
 from muster.protocol import codec
-from muster.protocol.records import CoordinatorClaim, CoordinatorRole
+from muster.protocol.records import CoordinatorClaim, CoordinatorRole, GroupSnapshot
+from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import (
     coordinator_signs,
     crash_loop,
@@ -24,7 +25,7 @@ from muster.streams import (
 )
 from muster.streams.checkpoint import stale_checkpoint, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
-from muster.streams.errors import QueryFailed, ThreadDied
+from muster.streams.errors import ClaimsLost, QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
 
@@ -102,8 +103,14 @@ def confirmed(
     if not config.standby:
         raise stale_checkpoint.stale(checkpoint, between, is_newest=False)
     checkpoint = _emptied(checkpoint, job, between)
-    topic_ids.check(checkpoint, config.clients, source.input_topics(config.prefixes))
+    topic_ids.check(checkpoint, config.clients, compared_topics(config.prefixes))
     return checkpoint
+
+
+def compared_topics(prefixes: Sequence[str]) -> list[str]:
+    """The topics that must be those of the checkpoint: the job's input, and the claims."""
+    claims = (topic_name(TopicKind.COORDINATOR, prefix) for prefix in prefixes)
+    return [*source.input_topics(prefixes), *claims]
 
 
 def claimed(
@@ -126,6 +133,36 @@ def claimed(
     return epochs, predecessors_obey
 
 
+def see_that_members_obey(
+    config: JobConfig,
+    signs: coordinator_signs.Signs,
+    epochs: Mapping[str, int],
+    snapshots: Sequence[tuple[str, GroupSnapshot]],
+) -> None:
+    """Compare the job's epochs with those of the groups that were read back (prefix, snapshot).
+
+    Members ignore a coordinator whose epoch is below one that they know. If the topic of the claims
+    was made again, its offsets, and so the epochs, begin anew. Then claims are written up to the
+    groups' greatest epoch, and the next start gets a greater one.
+
+    Raises:
+        ClaimsLost: claims were missing; the job must be started again.
+        KafkaUnreachable: Kafka did not answer.
+    """
+    for prefix, epoch in epochs.items():
+        known = [snapshot.coordinator_epoch for p, snapshot in snapshots if p == prefix]
+        if max(known, default=-1) < epoch:
+            continue
+        if stale_checkpoint.read_claims(config.clients, prefix).newest > epoch:
+            continue  # a later job has claimed and published meanwhile, and this one stops
+        signs.claim(prefix, epoch, alone=False, above=max(known))
+        raise ClaimsLost(
+            f"{topic_name(TopicKind.COORDINATOR, prefix)} was made again: members ignore epoch "
+            f"{epoch}, because they know {max(known)}. The claims that were missing are written; "
+            "start the job again"
+        )
+
+
 def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
     """Until when the job runs every group batch in a child (epoch milliseconds); 0 = it does not.
 
@@ -138,7 +175,8 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
     for prefix, epoch in epochs.items() if checkpoint.is_new else ():
         after = epoch - crash_loop.CLAIMS_MAX
         claims = stale_checkpoint.read_claims(config.clients, prefix, after)
-        claimed_ms = [at_ms for at, at_ms in claims.at_ms.items() if at <= epoch]
+        by_job = {claims.read[at].job: at_ms for at, at_ms in claims.at_ms.items() if at <= epoch}
+        claimed_ms = [*by_job.values()]
         until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms))
     if until_ms:
         _log.warning(

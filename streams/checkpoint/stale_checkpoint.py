@@ -56,7 +56,7 @@ class Claims(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at the claims has found. A new checkpoint needs none, and gets an empty one.
+    """What a look at the claims has found. A checkpoint that no job has used gets an empty one.
 
     Attributes:
         newest: prefix → epoch of the newest claim, -1 = there is none.
@@ -74,11 +74,16 @@ def check(
 ) -> None:
     """Check, before the claim, that the checkpoint is not behind; write this job's id into it.
 
+    A new checkpoint that is behind is emptied: a first batch was begun in it and never committed.
+    Otherwise Spark would begin that batch again, with everything since then in it.
+
     Raises:
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
         KafkaUnreachable: the claims could not be read.
     """
     found = look(checkpoint, clients, prefixes)
+    if found.overtaken_by is not None and checkpoint.is_new:
+        checkpoint, found = checkpoint.emptied(), Look()
     if found.overtaken_by is not None:
         is_newest = found.overtaken_by.job in found.jobs
         raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
@@ -102,10 +107,10 @@ def look(checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str
     Raises:
         KafkaUnreachable: the claims could not be read.
     """
-    if checkpoint.is_new:
-        return Look()
     content = checkpoint.read(FILE)
     known, looked_at = jobs(content), _looked_at(content)
+    if checkpoint.is_new and not known:
+        return Look()
     newest: dict[str, int] = {}
     newest_jobs: set[str] = set()
     overtaken_by: CoordinatorClaim | None = None

@@ -2,7 +2,8 @@
 
 A checkpoint holds offsets. If its topics were created again, or are another cluster's, a query that
 continues from it skips every record until the old offsets are reached, and looks healthy. So the
-ids are compared at each start (`check`), and by `Kept` while the job runs.
+ids are compared at each start (`check`), and by `Kept` while the job runs. The topics of claims are
+compared as well: an epoch is the offset of a claim, and members ignore one that goes back.
 
 A checkpoint without the file (from before the file existed) is accepted and gets one. Brokers older
 than 2.8 have no topic ids: then nothing is compared.
@@ -32,17 +33,19 @@ def check(
 ) -> Mapping[str, str]:
     """Check that the checkpoint belongs to these topics, and write down their ids; return them.
 
+    A new checkpoint of other topics is emptied: a first batch was begun in it and never committed.
+
     Raises:
         OtherTopics: the checkpoint belongs to other topics.
         KafkaUnreachable: Kafka did not return the topics' ids.
     """
     now = ids(clients, topics)
-    then: Mapping[str, str] = {}
-    if not checkpoint.is_new:  # a new one belongs to no topics
-        then = {topic: str(id_) for topic, id_ in checkpoint.read(FILE).items()}
+    then = {topic: str(id_) for topic, id_ in checkpoint.read(FILE).items()}
     fault = _fault(checkpoint.folder, then, now)
-    if fault is not None:
+    if fault is not None and not checkpoint.is_new:
         raise fault
+    if fault is not None:
+        checkpoint, then = checkpoint.emptied(), {}
     if {**then, **now} != then:
         checkpoint.write(FILE, {**then, **now})
     return {**then, **now}

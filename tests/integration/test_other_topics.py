@@ -10,10 +10,11 @@ from confluent_kafka.admin import AdminClient
 from support.kafka.brokers import Topics, create_topics
 from support.streams.job import Job
 from support.suite.waiting import until
+from support.worker.fleet import Fleet
 
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.topics import TOPICS, TopicKind
+from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.checkpoint.topic_ids import FILE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -27,15 +28,17 @@ def joins(topics: Topics, job: Job) -> None:
     until(lambda: topics.end(TopicKind.GROUPS) > before, "it answers", story=job.tail)
 
 
-def made_anew(topics: Topics) -> None:
-    """Delete the topics and create them under the same names."""
+def made_anew(topics: Topics, *kinds: TopicKind) -> None:
+    """Delete the topics, or those of these kinds, and create them under the same names."""
     admin = AdminClient({"bootstrap.servers": topics.address})
-    for future in admin.delete_topics([topic.name(topics.prefix) for topic in TOPICS]).values():
+    wanted = kinds or tuple(TopicKind)
+    names = [topic_name(kind, topics.prefix) for kind in wanted]
+    for future in admin.delete_topics(names).values():
         future.result(30)
 
     def created() -> bool:
         try:
-            create_topics(topics.address, topics.prefix)
+            create_topics(topics.address, topics.prefix, kinds=wanted)
         except KafkaException:  # the broker still deletes the old ones
             return False
         return True
@@ -71,6 +74,38 @@ def test_topics_made_anew_while_the_job_runs(topics: Topics, tmp_path: Path) -> 
         assert job.wait() == 1
         assert f"is of other topics: {topics.prefix}." in job.tail()
         assert "Give --checkpoint a new folder" in job.tail()
+
+
+def test_the_topic_of_the_claims_is_made_anew(topics: Topics, tmp_path: Path) -> None:
+    """Epochs would begin anew, and no running worker would obey the job again.
+
+    The job that runs goes on. Its next start refuses the checkpoint; with a new one it ends once,
+    then goes on, and the workers that ran all the time give another one its share.
+    """
+    with (
+        Job(topics, tmp_path) as job,
+        Job(topics, tmp_path / "new") as next_job,
+        Fleet(topics, tmp_path, "g") as fleet,
+    ):
+        for _ in range(2):
+            job.start()
+            assert job.stop() == 0
+        job.start()
+        fleet.configure(6, config={"session.timeout.ms": "120000", "heartbeat.interval.ms": "1000"})
+        fleet.start("W1", "W2")
+        fleet.settled()
+        made_anew(topics, TopicKind.COORDINATOR)
+        assert job.stop() == 0
+        job.start(wait=False)
+        assert job.wait() == 1
+        assert f"is of other topics: {topics.prefix}.coordinator" in job.tail()
+        next_job.start(wait=False)
+        assert next_job.wait() == 1
+        assert "was made again: members ignore epoch 0, because they know 2" in next_job.tail()
+        next_job.start()
+        fleet.start("W3")
+        assert all(fleet.settled().values())
+        fleet.check()
 
 
 def test_a_checkpoint_without_a_host(topics: Topics, tmp_path: Path) -> None:

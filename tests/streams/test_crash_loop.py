@@ -39,23 +39,31 @@ def test_the_third_claim_within_ten_minutes(claimed_ms: list[int], until_ms: int
     assert careful_until_ms(claimed_ms) == until_ms
 
 
-@pytest.mark.parametrize(("is_new", "later_claims"), [(True, 0), (False, 0), (True, 5)])
+@pytest.mark.parametrize(
+    ("is_new", "later_claims", "is_one_job"),
+    [(True, 0, False), (False, 0, False), (True, 5, False), (True, 0, True)],
+)
 def test_only_a_new_checkpoint(
-    is_new: bool, later_claims: int, monkeypatch: pytest.MonkeyPatch
+    is_new: bool, later_claims: int, is_one_job: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another checkpoint knows the suspect batch; claims behind the job's own do not count."""
+    """Another checkpoint knows the suspect batch; claims behind the job's own do not count.
+
+    Several claims of one job are one.
+    """
     asked: list[Any] = []
 
     def read(clients: object, prefix: str, after: int | None = None) -> Claims:
         asked.append((prefix, after))
         at_ms = {7: HOUR_MS, 8: HOUR_MS + 1, 9: HOUR_MS + 2}
         at_ms |= dict.fromkeys(range(10, 10 + later_claims), 2 * HOUR_MS)
-        claim = CoordinatorClaim(job="j", host="h", version="1")
-        return Claims(9, dict.fromkeys(at_ms, claim), at_ms)
+        jobs = {at: "of one job" if is_one_job else f"job {at}" for at in at_ms}
+        read = {at: CoordinatorClaim(job=job, host="h", version="1") for at, job in jobs.items()}
+        return Claims(9, read, at_ms)
 
     monkeypatch.setattr(stale_checkpoint, "read_claims", read)
     checkpoint: Any = SimpleNamespace(is_new=is_new)
     config: Any = SimpleNamespace(clients=None)
     until_ms = takeover.careful_until_ms(checkpoint, config, {P: 9})
-    assert until_ms == (HOUR_MS + 2 + CLAIMS_MS if is_new else 0)
+    is_careful = is_new and not is_one_job
+    assert until_ms == (HOUR_MS + 2 + CLAIMS_MS if is_careful else 0)
     assert asked == [(P, 6)] * is_new

@@ -171,6 +171,21 @@ def test_a_standby_empties_its_checkpoint_when_another_claims_first(cluster: Clu
     assert cluster.files["/one"] == {FILE: {"jobs": ["e"]}}
 
 
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_first_batch_that_was_cut_off_long_ago(cluster: Cluster, standby: bool) -> None:
+    """Nothing was committed in the checkpoint, and another coordinator ran since: it is emptied.
+
+    If no other has claimed, the batch is kept, because its rows may have ended the job.
+    """
+    cluster.start("/one", "a", is_new=True, standby=standby)
+    cluster.files["/one"]["offsets"] = {}
+    assert cluster.start("/one", "b", is_new=True, standby=standby).is_new
+    assert "offsets" in cluster.files["/one"]
+    cluster.start("/two", "y", is_new=True)
+    assert cluster.start("/one", "c", is_new=True, standby=standby).is_new
+    assert cluster.files["/one"] == {FILE: {"jobs": ["c"]}}
+
+
 def test_claims_as_kafka_has_them() -> None:
     """The newest claim alone, or all behind an epoch; what is no claim is left out."""
     with mock_kafka() as address:

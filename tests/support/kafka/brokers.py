@@ -19,7 +19,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -84,8 +84,13 @@ def own_broker() -> Iterator[EmbeddedKafka]:
         yield broker
 
 
-def create_topics(address: str, prefix: str, partitions: int = PARTITIONS) -> None:
-    """Create all of muster's topics on a single-node cluster."""
+def create_topics(
+    address: str,
+    prefix: str,
+    partitions: int = PARTITIONS,
+    kinds: Collection[TopicKind] = tuple(TopicKind),
+) -> None:
+    """Create all of muster's topics, or those of these kinds, on a single-node cluster."""
     new = [
         NewTopic(
             topic.name(prefix),
@@ -94,6 +99,7 @@ def create_topics(address: str, prefix: str, partitions: int = PARTITIONS) -> No
             config=dict(topic.settings),
         )
         for topic in TOPICS
+        if topic.kind in kinds
     ]
     admin = AdminClient({"bootstrap.servers": address})  # its futures end with it
     for future in admin.create_topics(new).values():
