@@ -15,7 +15,7 @@ from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
 from muster.worker.holdings import Holdings
-from muster.worker.lease import Proof, lease_until_ms, stop_ms
+from muster.worker.lease import Proof, Timeout, stop_ms
 from muster.worker.messages import (
     Acknowledged,
     Action,
@@ -69,6 +69,7 @@ class Steps:
         self._report_failed = False  # a report was not written
         self._report_ms: int | None = None  # when the tasks stopped so far are reported
         self._proof = Proof()
+        self._timeout = Timeout.of(0)
         self._last_sent_ms = 0
         self._beat_in_flight: Send | None = None
         self._attempt = self._retry_ms = 0
@@ -81,7 +82,7 @@ class Steps:
         """When the lease ends; None while there is none."""
         if self.record is None or self._proof.since_ms is None:
             return None
-        return lease_until_ms(self._proof.since_ms, self.record.session_timeout_ms)
+        return self._timeout.lease_until_ms(self._proof.since_ms)
 
     @property
     def profile(self) -> Join:
@@ -145,7 +146,8 @@ class Steps:
     def _admitted(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.state = State.MEMBER
         self._previous = None
-        self._proof.admit(record.session_timeout_ms)
+        self._timeout = Timeout.of(record.session_timeout_ms)
+        self._proof.admit(self._timeout)
         return self._obey(record, now_ms)
 
     # ----------------------------------------------------------------------------- as a member
@@ -183,15 +185,19 @@ class Steps:
         return record.incarnation == self.incarnation and record.revision > self._seen[1]
 
     def _obey(self, record: MemberAssignment, now_ms: int) -> list[Action]:
+        assert self._proof.since_ms is not None
         self.record = record
+        self._timeout = self._timeout.changed(record.session_timeout_ms, self._proof.since_ms)
         self._is_apart = record.apart
         self._seen = (record.coordinator_epoch, record.revision)
         if self._lease_is_over(now_ms):
             return self._lose("the lease ran out before the assignment was read", True)
         releases = self._holdings.release(record)
         self._owes_report |= bool(releases)
-        actions = [Assigned(record), *self._lease(), *releases, *self._take(record)]
-        return [*actions, *self._report(now_ms)] if record.report else actions
+        actions: list[Action] = [Assigned(record), *self._lease(), *releases, *self._take(record)]
+        if record.report or self._timeout.awaits_report:
+            actions += self._report(now_ms)
+        return actions
 
     def _drop(self, session_input: Released, now_ms: int) -> list[Action]:
         assert self.record is not None
@@ -225,8 +231,11 @@ class Steps:
         self._report_failed = False
         self._owes_report = self._owes_report and self._holdings.releasing
         self._report_ms = None
+        until = self.lease_ms
+        self._timeout = self._timeout.reported(now_ms)
+        lease = self._lease() if self.lease_ms != until else []
         report = self._events.report(self.record, self.holding, self.incarnation, self._seen[0])
-        return [self._send(report, now_ms)]
+        return [*lease, self._send(report, now_ms)]
 
     # ----------------------------------------------------------------------- heartbeats and lease
 
@@ -257,7 +266,7 @@ class Steps:
         if self.record is None or until is None:
             self._proof.wait(sent.sent_ms, now_ms)
         else:
-            self._proof.acknowledge(sent.sent_ms, now_ms, self.record.session_timeout_ms)
+            self._proof.acknowledge(sent.sent_ms, now_ms, self._timeout)
         return self._lease() if self.lease_ms != until else []
 
     def _note_reading(self, session_input: CaughtUp, now_ms: int) -> list[Action]:

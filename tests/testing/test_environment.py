@@ -198,6 +198,40 @@ def test_a_lost_checkpoint_and_an_outage_move_nothing(muster_environment: Make) 
     assert env.owners() == before
 
 
+def test_a_shorter_session_stops_no_task(muster_environment: Make) -> None:
+    """A fleet with the rhythm of a long session goes on when the operator shortens it.
+
+    The shorter timeout counts afterwards: for the workers, which lose their tasks by it, and for
+    the group, which gives them away no sooner.
+    """
+    lost: list[str] = []
+    env = muster_environment(
+        {"orders": 6},
+        config={"session.timeout.ms": 300_000, "heartbeat.interval.ms": 20_000},
+    )
+    for name in ("W1", "W2", "W3"):
+        env.worker(
+            name,
+            on_assigned=lambda tasks, _: [env.use(task) for task in tasks],
+            on_lost=lambda *_, name=name: lost.append(name),
+        )
+        env.advance(1.5)
+    env.settle()
+    for at_s, session_ms in ((77.5, 20_000), (33.3, 6_000)):
+        env.advance(at_s)
+        owners = env.owners()
+        env.configure(
+            config={"session.timeout.ms": session_ms, "heartbeat.interval.ms": session_ms // 4}
+        )
+        env.advance(60)
+        assert (lost, env.owners()) == ([], owners)
+    env.partition("W1")
+    env.advance(30)
+    assert lost == ["W1"]
+    assert set(env.owners().values()) == {"W2", "W3"}
+    env.assert_never_two_owners()
+
+
 def test_a_drained_worker_is_emptied(muster_environment: Make) -> None:
     """A drain empties a worker, and undoing it fills it again."""
     env = muster_environment(FOUR)
