@@ -215,13 +215,21 @@ class Steps:
         return takes
 
     def _mark_ready(self, session_input: Ready, now_ms: int) -> list[Action]:
-        return self._report(now_ms) if self._holdings.mark_ready(session_input.tasks) else []
+        newly_ready = self._holdings.mark_ready(session_input.tasks)
+        if not newly_ready:
+            return []
+        self._events.end_lags(newly_ready)
+        if self._holdings.fell_behind(newly_ready):
+            # A worker may report a small lag and then `ready` of each copy, again and again.
+            return self._report_soon(now_ms)
+        return self._report(now_ms)
 
     def _report_release(self, now_ms: int) -> list[Action]:
         if not self._owes_report:
             return []
-        if not self._holdings.releasing:
-            return self._report(now_ms)
+        return self._report_soon(now_ms) if self._holdings.releasing else self._report(now_ms)
+
+    def _report_soon(self, now_ms: int) -> list[Action]:
         if self._report_ms is None:
             self._report_ms = now_ms + GATHER_MS
         return []
@@ -370,6 +378,8 @@ class Steps:
 
     def _report_lags(self, session_input: LagsKnown, now_ms: int) -> list[Action]:
         self._note_lags(session_input, now_ms)
+        # The newest word counts: `ready` in a later report would deny this lag.
+        self._holdings.mark_behind(TaskSet.of([t for t, n in session_input.lags if n > 0]))
         reports = self._events.lag_reports(session_input.lags)
         return [Send(report, self.incarnation, now_ms) for report in reports]
 

@@ -277,6 +277,30 @@ def test_a_copy_takes_over_when_it_is_ready(muster_environment: Make) -> None:
     assert sorted(env.owners().values()) == ["W1", "W2"]
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_copy_that_falls_behind_and_catches_up(muster_environment: Make, is_lost: bool) -> None:
+    """The newest word of a copy counts: a lag takes `ready` back, and `ready` the lag.
+
+    So it is for the next coordinator, which may have lost the checkpoint, from reports alone.
+    """
+    env = muster_environment(STATEFUL, "high-availability", {"num.standby.replicas": 1})
+    for name in ("W1", "W2"):
+        env.worker(name, on_learn=lambda tasks, _, name=name: env.workers[name].ready(*tasks))
+    env.settle()
+    (copy,) = env.workers["W2"].assignment.standby
+    env.workers["W2"].lag({copy: 50_000})
+    env.advance(5)
+    if is_lost:
+        env.lose_checkpoint()
+        env.advance(60)
+    env.drain("W1")
+    env.advance(60)
+    assert env.owner(copy) == "W1"
+    env.workers["W2"].ready(copy)
+    env.settle()
+    assert set(env.owners().values()) == {"W2"}
+
+
 def test_lags_from_changelogs(muster_environment: Make) -> None:
     """A worker reports lags by the ends that the test gives."""
     env = muster_environment(STATEFUL, "high-availability")
