@@ -14,7 +14,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
-from muster.worker.holdings import Holdings
+from muster.worker.holdings import Holdings, tasks_by_role
 from muster.worker.lease import Proof, Timeout, stop_ms
 from muster.worker.messages import (
     Acknowledged,
@@ -203,7 +203,11 @@ class Steps:
         assert self.record is not None
         self._holdings.drop(session_input.role, session_input.tasks)
         if self.state is State.LEAVING:
-            return self._leave_if_empty(now_ms)
+            if self._holdings.empty:
+                return self._leave_if_empty(now_ms)
+            # Others wait for what was revoked before; the rest goes to them with the leave.
+            was_revoked = session_input.tasks - tasks_by_role(self.record)[session_input.role]
+            return self._report_release(now_ms) if was_revoked else []
         return [*self._take(self.record), *self._report_release(now_ms)]
 
     def _take(self, record: MemberAssignment) -> list[Take | Wanted]:

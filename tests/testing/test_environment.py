@@ -334,6 +334,27 @@ def test_tasks_that_are_released_early_go_early(muster_environment: Make) -> Non
     env.assert_never_two_owners()
 
 
+def test_tasks_revoked_before_a_leave_go_before_it(muster_environment: Make) -> None:
+    """A task that another worker waits for does not wait for the slowest task of a leave."""
+    env = muster_environment({"orders": 2})
+
+    def stop(tasks: tuple[Task, ...], _: Assignment) -> None:
+        time.sleep(5 if len(asked) == 0 else 60)
+        asked.append(tasks)
+
+    asked: list[tuple[Task, ...]] = []
+    env.worker("W1", on_assigned=lambda tasks, _: [env.use(t) for t in tasks], on_revoked=stop)
+    env.settle()
+    env.worker("W2", on_assigned=lambda tasks, _: [env.use(t) for t in tasks])
+    env.advance(2)
+    env.ask_to_leave("W1")
+    env.advance(8)
+    assert sorted(map(str, env.owners().values())) == ["W1", "W2"]
+    env.settle()
+    assert set(env.owners().values()) == {"W2"}
+    env.assert_never_two_owners()
+
+
 def test_a_static_member_returns_to_its_tasks(muster_environment: Make) -> None:
     """A member with an instance id is back within its session, and no task moves."""
     env = muster_environment(FOUR)
