@@ -170,10 +170,12 @@ def _add_orphans(draft: Draft, slot: int, unknown_tasks: dict[Role, TaskSet]) ->
     draft.set_orphans_of(slot, (unknown_orphans - known_orphans).union(draft.orphans_of(slot)))
 
 
-def mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
-    """Note which of the member's learners and standbys have caught up."""
+def mark_ready(draft: Draft, slot: int, ready: TaskSet, event: Report | None = None) -> None:
+    """Note which of the member's learners and standbys have caught up, by a report or a join."""
     if not ready:
         return
     pairs = pairs_of(draft.table.indexes_of(ready)[0], slot)
     kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
-    lag.absorb_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
+    copies = np.intersect1d(pairs, kept, assume_unique=True)
+    again = copies[:0] if event is None else lag.ready_again(draft, copies, event)
+    lag.absorb_ready(draft, copies, again)

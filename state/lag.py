@@ -19,7 +19,7 @@ import numpy as np
 
 from muster.assignor.model import BoolArray
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Lag, Origin
+from muster.protocol.events import Lag, Origin, Report
 from muster.protocol.ids import Role
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
 from muster.state import next_actives
@@ -134,9 +134,26 @@ def _is_repeated(known_lags: Lags, pair: int, offsets: int, since_ms: int) -> bo
     return bool(known_lags.offsets[index] == offsets and known_lags.reported_ms[index] >= since_ms)
 
 
-def absorb_ready(draft: Draft, pairs: Codes) -> None:
-    """Absorb that a member reports these copies as ready."""
-    newly_ready = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
+def ready_again(draft: Draft, pairs: Codes, event: Report) -> Codes:
+    """Those of these copies, which a report has as ready, that had a large lag before.
+
+    Only those of which the report has a small lag, too: a member may repeat `ready` in every
+    report and not know that an exporter has reported a lag since.
+    """
+    lags = draft.owned.lags
+    is_older = lags.reported_ms <= event.origin.at_ms
+    is_older &= lags.offsets > draft.settings.acceptable_recovery_lag
+    again: Codes = np.intersect1d(pairs, lags.pair[is_older], assume_unique=True)
+    if len(again):
+        limit = draft.settings.acceptable_recovery_lag
+        small = [draft.table.find(task) for task, offsets in event.lags if 0 <= offsets <= limit]
+        again = again[np.isin(task_of(again), [index for index in small if index is not None])]
+    return again
+
+
+def absorb_ready(draft: Draft, pairs: Codes, again: Codes) -> None:
+    """Absorb that a member reports these copies as ready, some of them `again`."""
+    newly_ready = union(np.setdiff1d(pairs, draft.owned.ready, assume_unique=True), again)
     if len(newly_ready) == 0:
         return
     newly_caught_up = newly_ready[~_are_caught_up(draft, newly_ready)]

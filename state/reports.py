@@ -72,7 +72,7 @@ def report(draft: Draft, event: Report) -> None:
     if event.revision >= draft.member(slot).revision:
         draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
         session_timeouts.adopt(draft, slot, has_read_it=not answers_question)
-    held_tasks.mark_ready(draft, slot, event.holding.ready)
+    held_tasks.mark_ready(draft, slot, event.holding.ready, event)
     if event.lags and member.state is MemberState.UNREVOKED:
         lag.end_given_up(draft, slot, event.lags)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)

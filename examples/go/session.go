@@ -41,6 +41,8 @@ type Worker struct {
 	heardMs     int64        // when the newest acknowledged event was sent
 	readMs      int64        // see caughtUp
 	firstMs     int64        // of this session's first join
+	formerMs    int64        // the longest session timeout that may count, see retime
+	toldMs      int64        // when a report on a shorter timeout was sent; 0 = it was not
 	joinsMs     [][2]int64   // when acknowledged joins were sent and acknowledged, until one is answered
 	sentMs      int64
 	joinAtMs    int64
@@ -64,6 +66,8 @@ func (w *Worker) hear(a *Assignment) {
 	if w.newest == nil || a.Revision > w.newest.Revision {
 		if w.newest == nil {
 			w.admitted(a)
+		} else {
+			w.retime(a.SessionTimeoutMs)
 		}
 		w.newest = a
 		w.renew()
@@ -72,7 +76,7 @@ func (w *Worker) hear(a *Assignment) {
 		}
 		w.settle()
 	}
-	if a.Report {
+	if a.Report || w.mustTell() {
 		w.report()
 	}
 }
@@ -80,9 +84,9 @@ func (w *Worker) hear(a *Assignment) {
 // admitted: the answer proves that one join is in the log, perhaps the first: a process that was
 // suspended and asks again may read the answer to an earlier join.
 func (w *Worker) admitted(a *Assignment) {
-	w.heardMs = w.firstMs
+	w.heardMs, w.formerMs, w.toldMs = w.firstMs, a.SessionTimeoutMs, 0
 	for _, join := range w.joinsMs {
-		w.count(join[0], join[1], a)
+		w.count(join[0], join[1])
 	}
 	w.joinsMs = nil
 }
@@ -93,14 +97,14 @@ func (w *Worker) acknowledged(sentMs int64) {
 		w.joinsMs = append(w.joinsMs, [2]int64{sentMs, bootMs()})
 		return
 	}
-	w.count(sentMs, bootMs(), w.newest)
+	w.count(sentMs, bootMs())
 	w.renew()
 }
 
 // count takes an acknowledgement for a sign of life if it came before the session of the event
 // counted so far could end: later, the coordinator may have given the tasks away already.
-func (w *Worker) count(sentMs, acknowledgedMs int64, a *Assignment) {
-	if acknowledgedMs < w.heardMs+a.SessionTimeoutMs*99/100 {
+func (w *Worker) count(sentMs, acknowledgedMs int64) {
+	if acknowledgedMs < w.endsAt(w.heardMs) {
 		w.heardMs = max(w.heardMs, sentMs)
 	}
 }
@@ -129,13 +133,38 @@ func (w *Worker) hearFault(a *Assignment) {
 
 func (w *Worker) renew() {
 	if w.newest != nil {
-		w.lease.Store(min(w.heardMs, w.readMs) + lasts(w.newest))
+		// A tenth of the session, at most 3 s, is for stopping.
+		w.lease.Store(w.endsAt(min(w.heardMs, w.readMs)) - min(3000, w.newest.SessionTimeoutMs/10))
 	}
 }
 
-// lasts: the session timeout, less 1 % for clocks that drift and a tenth, at most 3 s, for stopping.
-func lasts(a *Assignment) int64 {
-	return a.SessionTimeoutMs*99/100 - min(3000, a.SessionTimeoutMs/10)
+// retime takes the session timeout of a newer record. The coordinator counts a longer one at once, and
+// a shorter one from the member's report on: what was sent before had the rhythm of the longer one. If
+// the timeout changes again before an event since the report proves the session, the first report
+// counts: the coordinator may have counted from then on.
+func (w *Worker) retime(ms int64) {
+	longest := w.formerMs
+	proved := w.toldMs > 0 && min(w.heardMs, w.readMs) >= w.toldMs
+	if proved {
+		longest = w.newest.SessionTimeoutMs
+	}
+	if proved || ms >= longest {
+		w.toldMs = 0
+	}
+	w.formerMs = max(ms, longest)
+}
+
+// mustTell: the timeout is shorter than before, and no report was sent since.
+func (w *Worker) mustTell() bool { return w.formerMs > w.newest.SessionTimeoutMs && w.toldMs == 0 }
+
+// endsAt: until when the session lives for certain that is proved up to sinceMs. 1 % is for clocks
+// that drift.
+func (w *Worker) endsAt(sinceMs int64) int64 {
+	former := sinceMs + w.formerMs*99/100
+	if w.toldMs == 0 {
+		return former
+	}
+	return min(former, max(sinceMs, w.toldMs)+w.newest.SessionTimeoutMs*99/100)
 }
 
 func (w *Worker) fenced() bool {
@@ -184,6 +213,10 @@ func (w *Worker) leave(returns byte) { w.send(append(w.ofSession(leaveFrame), re
 
 func (w *Worker) report() {
 	w.reportMs = 0
+	if w.mustTell() {
+		w.toldMs = bootMs()
+		w.renew()
+	}
 	var sets [5][]Task // active, standby, learner, ready, releasing
 	for h, running := range w.held {
 		sets[h.Role-1] = append(sets[h.Role-1], h.Task)

@@ -158,6 +158,32 @@ func sets(w *Worker) map[string][]string {
 	return sets
 }
 
+// TestShorterSession: a shorter timeout counts from the report on, not from what was sent before in
+// the rhythm of the longer one; a report whose acknowledgement comes too late proves nothing.
+func TestShorterSession(t *testing.T) {
+	sent := 0
+	w := &Worker{member: "W1", inbox: make(chan func(), 1000), held: map[Held]*Running{}, send: func([]byte, bool) { sent++ }}
+	w.begin()
+	w.hear(&Assignment{Incarnation: w.session, Revision: 1, SessionTimeoutMs: 60_000})
+	w.heardMs, w.readMs = bootMs()-19_000, bootMs()-19_000
+	w.hear(&Assignment{Incarnation: w.session, Revision: 2, SessionTimeoutMs: 2_000})
+	left := w.lease.Load() - bootMs()
+	if w.newest == nil || sent != 2 || left < 1_500 || left > 1_780 {
+		t.Fatalf("%d events sent, %d ms left", sent, left)
+	}
+	w.count(bootMs()+2_000, bootMs()+2_000)
+	if w.heardMs > bootMs()-19_000 {
+		t.Error("a late acknowledgement counts")
+	}
+	told := w.toldMs
+	w.acknowledged(told)
+	w.caughtUp(told)
+	w.hear(&Assignment{Incarnation: w.session, Revision: 3, SessionTimeoutMs: 60_000})
+	if left := w.lease.Load() - told; w.mustTell() || left != 56_400 {
+		t.Errorf("%d ms of a longer session", left)
+	}
+}
+
 // TestLeaseEnds: work that notices the end of the lease first has not ended by itself.
 func TestLeaseEnds(t *testing.T) {
 	var said bytes.Buffer

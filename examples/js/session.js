@@ -18,6 +18,8 @@ export class Worker {
   heardMs = 0; // when the newest acknowledged event was sent
   readMs = 0; // everything written before it has been read
   firstMs = 0; // of this session's first join
+  formerMs = 0; // the longest session timeout that may count, until an event since the report proves the session
+  toldMs = 0; // when a report on a shorter timeout was sent; 0 = it was not
   joinsMs = []; // when acknowledged joins were sent and acknowledged, until one is answered
   sentMs = 0;
   joinAtMs = 0;
@@ -41,12 +43,13 @@ export class Worker {
     if (a.fault) return this.hearFault(a);
     if (this.newest === null || a.revision > this.newest.revision) {
       if (this.newest === null) this.admitted(a);
+      else this.retime(a);
       this.newest = a;
       this.renew();
       if (this.leaving || this.fenced()) return;
       this.settle();
     }
-    if (a.report) this.report();
+    if (a.report || this.mustTell()) this.report();
   }
 
   hearFault({ fault, message }) {
@@ -66,24 +69,43 @@ export class Worker {
 
   // ---- the lease: the session less 1 % for clocks that drift and a tenth, at most 3 s, for stopping
 
-  lasts({ session_timeout_ms }) { return 0.99 * session_timeout_ms - Math.min(3000, session_timeout_ms / 10); }
-
   // The answer proves that one join is in the log, perhaps the first: a process that was suspended
   // and asks again may read the answer to an earlier join.
   admitted(a) {
-    this.heardMs = this.firstMs;
-    for (const [sentMs, acknowledgedMs] of this.joinsMs) this.count(sentMs, acknowledgedMs, a);
+    [this.heardMs, this.formerMs, this.toldMs] = [this.firstMs, a.session_timeout_ms, 0];
+    for (const [sentMs, acknowledgedMs] of this.joinsMs) this.count(sentMs, acknowledgedMs);
     this.joinsMs = [];
   }
 
   // An acknowledgement is a sign of life if it comes before the session of the event counted so far
   // could end: later, the coordinator may have given the tasks away already.
-  count(sentMs, acknowledgedMs, { session_timeout_ms }) {
-    if (acknowledgedMs < this.heardMs + 0.99 * session_timeout_ms) this.heardMs = Math.max(this.heardMs, sentMs);
+  count(sentMs, acknowledgedMs) {
+    if (acknowledgedMs < this.endsAt(this.heardMs)) this.heardMs = Math.max(this.heardMs, sentMs);
   }
 
+  // The coordinator counts a longer session timeout at once, and a shorter one from the member's report on.
+  // What was sent before had the rhythm of the longer one. If the timeout changes again before an event since
+  // the report proves the session, the first report counts: the coordinator may have counted from then on.
+  retime({ session_timeout_ms: ms }) {
+    const proved = this.toldMs > 0 && this.sinceMs() >= this.toldMs;
+    const longest = proved ? this.newest.session_timeout_ms : this.formerMs;
+    if (proved || ms >= longest) this.toldMs = 0;
+    this.formerMs = Math.max(ms, longest);
+  }
+
+  mustTell() { return this.formerMs > this.newest.session_timeout_ms && this.toldMs === 0; }
+
+  // Until when the session lives for certain that is proved up to `sinceMs`.
+  endsAt(sinceMs) {
+    const former = sinceMs + 0.99 * this.formerMs;
+    if (this.toldMs === 0) return former;
+    return Math.min(former, Math.max(sinceMs, this.toldMs) + 0.99 * this.newest.session_timeout_ms);
+  }
+
+  sinceMs() { return Math.min(this.heardMs, this.readMs); }
+
   renew() {
-    if (this.newest) this.leaseMs = Math.min(this.heardMs, this.readMs) + this.lasts(this.newest);
+    if (this.newest) this.leaseMs = this.endsAt(this.sinceMs()) - Math.min(3000, this.newest.session_timeout_ms / 10);
   }
 
   fenced() {
@@ -133,6 +155,10 @@ export class Worker {
 
   report() {
     this.reportMs = 0;
+    if (this.mustTell()) {
+      this.toldMs = bootMs();
+      this.renew();
+    }
     const tasks = (fit) => [...this.held.values()].filter(fit).map((h) => h.task);
     const [units, [active, standby, learner, ready, releasing]] = writeSets(
       ...ROLES.map((role) => tasks((h) => h.role === role)), tasks((h) => h.ready), tasks((h) => this.givenUp(h)));
@@ -153,7 +179,7 @@ export class Worker {
       // Another report takes the place of the next heartbeat.
       if (!ok && schema === "Report" && this.newest) this.reportMs = bootMs() + this.newest.heartbeat_interval_ms;
       if (!ok || schema === "Leave") return;
-      if (this.newest) this.count(atMs, bootMs(), this.newest);
+      if (this.newest) this.count(atMs, bootMs());
       else this.joinsMs.push([atMs, bootMs()]);
       this.renew();
     });

@@ -36,6 +36,10 @@ class EventBuilder:
         """Forget the lags of these tasks."""
         self._lags = {task: n for task, n in self._lags.items() if task not in tasks}
 
+    def end_lags(self, tasks: TaskSet) -> None:
+        """Set the lags of these tasks to 0 where one is known."""
+        self._lags.update({task: 0 for task in self._lags if task in tasks})
+
     def forget_all_lags(self) -> None:
         """Forget all lags: every task was lost, and its copy may be gone."""
         self._lags.clear()

@@ -25,6 +25,7 @@ class Holdings:
         self._held: dict[Role, TaskSet] = {**dict.fromkeys(Role, EMPTY), Role.ACTIVE: active}
         self._releasing: dict[Role, TaskSet] = dict.fromkeys(Role, EMPTY)
         self._ready = EMPTY
+        self._fell_behind = EMPTY  # copies that were ready, and then were not
         self._wanted = EMPTY  # copies the user was asked to restore first
 
     @property
@@ -104,13 +105,23 @@ class Holdings:
         self._releasing[role] -= stopped
         if role is not Role.ACTIVE:
             self._ready -= stopped
+            self._fell_behind -= stopped
 
-    def mark_ready(self, tasks: TaskSet) -> bool:
-        """Copies have caught up. Return whether one of them was not known to be ready."""
+    def mark_ready(self, tasks: TaskSet) -> TaskSet:
+        """Copies have caught up. Return those that were not known to be ready."""
         copies = self._held[Role.STANDBY] | self._held[Role.LEARNER]
         newly_ready = (tasks & copies) - self._ready
         self._ready |= newly_ready
-        return len(newly_ready) > 0
+        return newly_ready
+
+    def mark_behind(self, tasks: TaskSet) -> None:
+        """Copies are behind, whatever was said of them before."""
+        self._fell_behind |= self._ready & tasks
+        self._ready -= tasks
+
+    def fell_behind(self, tasks: TaskSet) -> bool:
+        """Whether each of these copies has been ready and then behind."""
+        return not tasks - self._fell_behind
 
 
 def tasks_by_role(record: MemberAssignment | None) -> dict[Role, TaskSet]:

@@ -13,7 +13,8 @@ coordinator publishes the record again.
 
 Exclusive ownership. The coordinator gives a member's tasks away when no event of the member has
 arrived for the session timeout, or when the member was fenced, because it did not release tasks
-within the rebalance timeout. The lease (`lease.py`) ends before either. Every step checks the lease
+within the rebalance timeout. The lease (`lease.py`) ends before either, also when the group changes
+the timeout. Every step checks the lease
 first, so a process that was suspended loses its tasks before it does anything else.
 
 A session that lost its tasks sends nothing more. The member joins again under a new incarnation

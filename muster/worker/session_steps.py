@@ -14,8 +14,8 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
-from muster.worker.holdings import Holdings
-from muster.worker.lease import Proof, lease_until_ms, stop_ms
+from muster.worker.holdings import Holdings, tasks_by_role
+from muster.worker.lease import Proof, Timeout, stop_ms
 from muster.worker.messages import (
     Acknowledged,
     Action,
@@ -69,6 +69,7 @@ class Steps:
         self._report_failed = False  # a report was not written
         self._report_ms: int | None = None  # when the tasks stopped so far are reported
         self._proof = Proof()
+        self._timeout = Timeout.of(0)
         self._last_sent_ms = 0
         self._beat_in_flight: Send | None = None
         self._attempt = self._retry_ms = 0
@@ -81,7 +82,7 @@ class Steps:
         """When the lease ends; None while there is none."""
         if self.record is None or self._proof.since_ms is None:
             return None
-        return lease_until_ms(self._proof.since_ms, self.record.session_timeout_ms)
+        return self._timeout.lease_until_ms(self._proof.since_ms)
 
     @property
     def profile(self) -> Join:
@@ -145,7 +146,8 @@ class Steps:
     def _admitted(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.state = State.MEMBER
         self._previous = None
-        self._proof.admit(record.session_timeout_ms)
+        self._timeout = Timeout.of(record.session_timeout_ms)
+        self._proof.admit(self._timeout)
         return self._obey(record, now_ms)
 
     # ----------------------------------------------------------------------------- as a member
@@ -183,21 +185,29 @@ class Steps:
         return record.incarnation == self.incarnation and record.revision > self._seen[1]
 
     def _obey(self, record: MemberAssignment, now_ms: int) -> list[Action]:
+        assert self._proof.since_ms is not None
         self.record = record
+        self._timeout = self._timeout.changed(record.session_timeout_ms, self._proof.since_ms)
         self._is_apart = record.apart
         self._seen = (record.coordinator_epoch, record.revision)
         if self._lease_is_over(now_ms):
             return self._lose("the lease ran out before the assignment was read", True)
         releases = self._holdings.release(record)
         self._owes_report |= bool(releases)
-        actions = [Assigned(record), *self._lease(), *releases, *self._take(record)]
-        return [*actions, *self._report(now_ms)] if record.report else actions
+        actions: list[Action] = [Assigned(record), *self._lease(), *releases, *self._take(record)]
+        if record.report or self._timeout.awaits_report:
+            actions += self._report(now_ms)
+        return actions
 
     def _drop(self, session_input: Released, now_ms: int) -> list[Action]:
         assert self.record is not None
         self._holdings.drop(session_input.role, session_input.tasks)
         if self.state is State.LEAVING:
-            return self._leave_if_empty(now_ms)
+            if self._holdings.empty:
+                return self._leave_if_empty(now_ms)
+            # Others wait for what was revoked before; the rest goes to them with the leave.
+            was_revoked = session_input.tasks - tasks_by_role(self.record)[session_input.role]
+            return self._report_release(now_ms) if was_revoked else []
         return [*self._take(self.record), *self._report_release(now_ms)]
 
     def _take(self, record: MemberAssignment) -> list[Take | Wanted]:
@@ -209,13 +219,21 @@ class Steps:
         return takes
 
     def _mark_ready(self, session_input: Ready, now_ms: int) -> list[Action]:
-        return self._report(now_ms) if self._holdings.mark_ready(session_input.tasks) else []
+        newly_ready = self._holdings.mark_ready(session_input.tasks)
+        if not newly_ready:
+            return []
+        self._events.end_lags(newly_ready)
+        if self._holdings.fell_behind(newly_ready):
+            # A worker may report a small lag and then `ready` of each copy, again and again.
+            return self._report_soon(now_ms)
+        return self._report(now_ms)
 
     def _report_release(self, now_ms: int) -> list[Action]:
         if not self._owes_report:
             return []
-        if not self._holdings.releasing:
-            return self._report(now_ms)
+        return self._report_soon(now_ms) if self._holdings.releasing else self._report(now_ms)
+
+    def _report_soon(self, now_ms: int) -> list[Action]:
         if self._report_ms is None:
             self._report_ms = now_ms + GATHER_MS
         return []
@@ -225,8 +243,11 @@ class Steps:
         self._report_failed = False
         self._owes_report = self._owes_report and self._holdings.releasing
         self._report_ms = None
+        until = self.lease_ms
+        self._timeout = self._timeout.reported(now_ms)
+        lease = self._lease() if self.lease_ms != until else []
         report = self._events.report(self.record, self.holding, self.incarnation, self._seen[0])
-        return [self._send(report, now_ms)]
+        return [*lease, self._send(report, now_ms)]
 
     # ----------------------------------------------------------------------- heartbeats and lease
 
@@ -257,7 +278,7 @@ class Steps:
         if self.record is None or until is None:
             self._proof.wait(sent.sent_ms, now_ms)
         else:
-            self._proof.acknowledge(sent.sent_ms, now_ms, self.record.session_timeout_ms)
+            self._proof.acknowledge(sent.sent_ms, now_ms, self._timeout)
         return self._lease() if self.lease_ms != until else []
 
     def _note_reading(self, session_input: CaughtUp, now_ms: int) -> list[Action]:
@@ -361,6 +382,8 @@ class Steps:
 
     def _report_lags(self, session_input: LagsKnown, now_ms: int) -> list[Action]:
         self._note_lags(session_input, now_ms)
+        # The newest word counts: `ready` in a later report would deny this lag.
+        self._holdings.mark_behind(TaskSet.of([t for t, n in session_input.lags if n > 0]))
         reports = self._events.lag_reports(session_input.lags)
         return [Send(report, self.incarnation, now_ms) for report in reports]
 

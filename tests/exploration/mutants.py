@@ -299,8 +299,8 @@ MUTANTS = (
     Mutant(
         "a member reports that a copy has caught up",
         Steps._mark_ready,
-        "if self._holdings.mark_ready(session_input.tasks)",
-        "if False",
+        "if not newly_ready:",
+        "if True:",
         LEARNER,
     ),
     Mutant(

@@ -14,6 +14,7 @@ from muster.protocol.ids import MemberId, Role, Task, parse_task
 from muster.protocol.records import Fault, Rejected
 from muster.protocol.tasks import Subtopology
 from muster.state import lag
+from muster.state.draft import Draft
 
 FOUR = Subtopology("0", 4, stateful=True)
 
@@ -156,3 +157,25 @@ def test_a_task_that_is_released_without_a_word_leaves_no_lag() -> None:
     kept = [f"0_{task}" for task in range(4) if not revoking[task]]
     story.at(300).take(report("W1", 2, *kept))
     assert len(story.group.owned.lags.pair) == 0
+
+
+def test_ready_after_a_lag_counts_with_a_lag_of_zero() -> None:
+    """`ready` alone may be repeated by a member that does not know of an exporter's lag."""
+    story, task, member = learning()
+    revision = next(m.revision for m in story.group.roster if m.id == member)
+    kept = story.group.owned.copies[Role.LEARNER].kept.tolist()
+    copies = [str(story.group.table.task(pair >> 32)) for pair in kept]
+    says = {"epoch": 2, "learner": copies, "ready": copies[:1]}
+
+    def caught_up() -> bool:
+        return len(lag.caught_up(Draft(story.group, 1, get))) == 1
+
+    story.at(200).take(report(member, revision, **says))
+    assert caught_up()
+    story.at(300).take(lag_of(member, 50_000, task))
+    assert not caught_up()
+    story.at(400).take(report(member, revision, **says))
+    story.at(410).take(report(member, revision, **says, lags=(Lag(task, 50_000),)))
+    assert not caught_up()
+    story.at(420).take(report(member, revision, **says, lags=(Lag(task, 0),)))
+    assert caught_up()

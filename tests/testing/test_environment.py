@@ -198,6 +198,40 @@ def test_a_lost_checkpoint_and_an_outage_move_nothing(muster_environment: Make) 
     assert env.owners() == before
 
 
+def test_a_shorter_session_stops_no_task(muster_environment: Make) -> None:
+    """A fleet with the rhythm of a long session goes on when the operator shortens it.
+
+    The shorter timeout counts afterwards: for the workers, which lose their tasks by it, and for
+    the group, which gives them away no sooner.
+    """
+    lost: list[str] = []
+    env = muster_environment(
+        {"orders": 6},
+        config={"session.timeout.ms": 300_000, "heartbeat.interval.ms": 20_000},
+    )
+    for name in ("W1", "W2", "W3"):
+        env.worker(
+            name,
+            on_assigned=lambda tasks, _: [env.use(task) for task in tasks],
+            on_lost=lambda *_, name=name: lost.append(name),
+        )
+        env.advance(1.5)
+    env.settle()
+    for at_s, session_ms in ((77.5, 20_000), (33.3, 6_000)):
+        env.advance(at_s)
+        owners = env.owners()
+        env.configure(
+            config={"session.timeout.ms": session_ms, "heartbeat.interval.ms": session_ms // 4}
+        )
+        env.advance(60)
+        assert (lost, env.owners()) == ([], owners)
+    env.partition("W1")
+    env.advance(30)
+    assert lost == ["W1"]
+    assert set(env.owners().values()) == {"W2", "W3"}
+    env.assert_never_two_owners()
+
+
 def test_a_drained_worker_is_emptied(muster_environment: Make) -> None:
     """A drain empties a worker, and undoing it fills it again."""
     env = muster_environment(FOUR)
@@ -243,6 +277,30 @@ def test_a_copy_takes_over_when_it_is_ready(muster_environment: Make) -> None:
     assert sorted(env.owners().values()) == ["W1", "W2"]
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_copy_that_falls_behind_and_catches_up(muster_environment: Make, is_lost: bool) -> None:
+    """The newest word of a copy counts: a lag takes `ready` back, and `ready` the lag.
+
+    So it is for the next coordinator, which may have lost the checkpoint, from reports alone.
+    """
+    env = muster_environment(STATEFUL, "high-availability", {"num.standby.replicas": 1})
+    for name in ("W1", "W2"):
+        env.worker(name, on_learn=lambda tasks, _, name=name: env.workers[name].ready(*tasks))
+    env.settle()
+    (copy,) = env.workers["W2"].assignment.standby
+    env.workers["W2"].lag({copy: 50_000})
+    env.advance(5)
+    if is_lost:
+        env.lose_checkpoint()
+        env.advance(60)
+    env.drain("W1")
+    env.advance(60)
+    assert env.owner(copy) == "W1"
+    env.workers["W2"].ready(copy)
+    env.settle()
+    assert set(env.owners().values()) == {"W2"}
+
+
 def test_lags_from_changelogs(muster_environment: Make) -> None:
     """A worker reports lags by the ends that the test gives."""
     env = muster_environment(STATEFUL, "high-availability")
@@ -273,6 +331,27 @@ def test_tasks_that_are_released_early_go_early(muster_environment: Make) -> Non
     env.advance(10)
     assert list(env.owners().values()).count("W2") == 1
     env.settle()
+    env.assert_never_two_owners()
+
+
+def test_tasks_revoked_before_a_leave_go_before_it(muster_environment: Make) -> None:
+    """A task that another worker waits for does not wait for the slowest task of a leave."""
+    env = muster_environment({"orders": 2})
+
+    def stop(tasks: tuple[Task, ...], _: Assignment) -> None:
+        time.sleep(5 if len(asked) == 0 else 60)
+        asked.append(tasks)
+
+    asked: list[tuple[Task, ...]] = []
+    env.worker("W1", on_assigned=lambda tasks, _: [env.use(t) for t in tasks], on_revoked=stop)
+    env.settle()
+    env.worker("W2", on_assigned=lambda tasks, _: [env.use(t) for t in tasks])
+    env.advance(2)
+    env.ask_to_leave("W1")
+    env.advance(8)
+    assert sorted(map(str, env.owners().values())) == ["W1", "W2"]
+    env.settle()
+    assert set(env.owners().values()) == {"W2"}
     env.assert_never_two_owners()
 
 

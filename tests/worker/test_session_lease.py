@@ -223,10 +223,82 @@ def test_an_acknowledgement_from_before_a_suspension_counts() -> None:
     assert kinds(talk.give(ClockMoved())) == ["Heartbeat"]
 
 
-def test_a_shorter_session_timeout_applies_at_once() -> None:
-    """The lease uses the session timeout of the newest record."""
-    talk = Talk().member("0_0")
-    started_ms = talk.now_ms
+# ---------------------------------------------------------------------- a changed session timeout
+
+SHORTER = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 500}
+
+
+def slow() -> Talk:
+    """A member with a long timeout, whose newest event and proof are 19 s old."""
+    talk = Talk().member("0_0", session_timeout_ms=60_000, heartbeat_interval_ms=20_000)
+    talk.now_ms += 19_000
+    return talk
+
+
+def test_a_shorter_timeout_counts_from_the_report_on() -> None:
+    """What was sent before had the rhythm of the longer timeout, and proves the session by that."""
+    talk = slow()
+    actions = talk.read("0_0", report=True, **SHORTER)
+    assert kinds(actions) == ["Assigned", "Lease", "Lease", "Report"]
+    reported_ms = talk.now_ms
+    assert talk.session.lease_ms == lease_until_ms(reported_ms, 2_000)
+    talk.now_ms += 40
+    assert talk.acknowledge(actions) == []  # the report is what the lease counts from already
+    talk.now_ms = reported_ms + 500
+    talk.acknowledge(talk.give(ClockMoved()))
+    assert talk.session.lease_ms == lease_until_ms(talk.now_ms, 2_000)
+
+
+def test_a_shorter_timeout_is_reported_unasked() -> None:
+    """Until it sends a report the member counts the longer timeout; so it sends one."""
+    assert kinds(slow().read("0_0", **SHORTER)) == ["Assigned", "Lease", "Lease", "Report"]
+
+
+def test_a_report_on_a_shorter_timeout_that_is_not_acknowledged() -> None:
+    """The coordinator may have the report and count the shorter timeout from it."""
+    talk = slow()
+    talk.read("0_0", report=True, **SHORTER)
+    talk.give(CaughtUp(talk.now_ms))
+    assert kinds(talk.later(lease_until_ms(0, 2_000) - 1)) == ["Heartbeat"]
+    assert kinds(talk.later(1)) == ["Lose"]
+
+
+def test_what_was_sent_before_the_report_counts_by_the_longer_timeout() -> None:
+    """The report may not arrive; so a session that ends sooner by the longer timeout ends then."""
+    talk = slow()
+    talk.now_ms += 60_000 * 99 // 100 - 6_000 - 19_000 + 2_900
+    joined_ms = talk.now_ms - 60_000 * 99 // 100 + 3_100
+    assert talk.session.lease_ms == lease_until_ms(joined_ms, 60_000)
+    talk.now_ms = lease_until_ms(joined_ms, 60_000) - 1
+    talk.read("0_0", report=True, session_timeout_ms=50_000)
+    assert talk.session.lease_ms == session_until_ms(joined_ms, 60_000) - stop_ms(50_000)
+
+
+def test_timeouts_that_change_again_before_the_report_is_acknowledged() -> None:
+    """The first report counts: the coordinator may have used each timeout from then on."""
+    talk = slow()
+    talk.read("0_0", report=True, session_timeout_ms=10_000)
+    reported_ms = talk.now_ms
     talk.now_ms += 100
-    actions = talk.read("0_0", session_timeout_ms=2_000)
-    assert actions[1] == Lease(lease_until_ms(started_ms, 2_000), 200)
+    talk.read("0_0", report=True, session_timeout_ms=5_000)
+    assert talk.session.lease_ms == lease_until_ms(reported_ms, 5_000)
+    talk.read("0_0", report=True, session_timeout_ms=8_000)
+    assert talk.session.lease_ms == lease_until_ms(reported_ms, 8_000)
+    talk.read("0_0", report=True, session_timeout_ms=60_000)
+    assert talk.session.lease_ms == lease_until_ms(reported_ms - 19_000, 60_000)
+
+
+def test_a_timeout_that_changes_again_after_the_report_is_acknowledged() -> None:
+    """The next shorter timeout counts from its own report."""
+    talk = slow()
+    talk.acknowledge(talk.read("0_0", report=True, session_timeout_ms=10_000))
+    talk.now_ms += 4_000
+    talk.read("0_0", report=True, **SHORTER)
+    assert talk.session.lease_ms == lease_until_ms(talk.now_ms, 2_000)
+
+
+def test_a_longer_timeout_counts_at_once() -> None:
+    """The coordinator counts it from when it read the config."""
+    talk = Talk().member("0_0")
+    talk.read("0_0", session_timeout_ms=20_000)
+    assert talk.session.lease_ms == lease_until_ms(talk.now_ms, 20_000)

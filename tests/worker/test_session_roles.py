@@ -8,11 +8,11 @@ import pytest
 from support.worker.talk import BEAT_MS, GROUP, MEMBER, Talk, kinds, sent
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Lag, LagReport
+from muster.protocol.events import Lag, LagReport, Leave
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import LAGS_MAX
-from muster.worker.messages import Begin, LagsKnown, Read, Ready, Released, Take, Wanted
+from muster.worker.messages import Begin, LagsKnown, LeaveAsked, Read, Ready, Released, Take, Wanted
 from muster.worker.session_steps import GATHER_MS
 
 # ------------------------------------------------------------------------------------- releases
@@ -151,8 +151,10 @@ def test_lags_go_with_joins_and_reports() -> None:
     talk.read(learner=["0_1"])
     (event,) = sent(talk.give(LagsKnown((Lag(Task("0", 1), 2),))))
     assert event == LagReport(group=GROUP, member=MEMBER, lags=(Lag(Task("0", 1), 2),))
-    (report,) = sent(talk.give(Ready(TaskSet.of(["0_1"]))))
+    (report,) = sent(talk.read(learner=["0_1"], report=True))
     assert report.lags == (Lag(Task("0", 1), 2),)
+    (report,) = sent(talk.give(Ready(TaskSet.of(["0_1"]))))
+    assert report.lags == (Lag(Task("0", 1), 0),)
 
 
 def test_an_active_does_not_keep_the_lag_of_its_copy() -> None:
@@ -174,3 +176,31 @@ def test_lags_of_very_many_copies_are_several_events() -> None:
     said = sent(talk.give(LagsKnown(lags)))
     assert [len(event.lags) for event in said] == [LAGS_MAX, 5]
     assert tuple(lag for event in said for lag in event.lags) == lags
+
+
+def test_a_copy_that_falls_behind_and_catches_up() -> None:
+    """A lag takes `ready` back; `ready` after it is reported, with a lag of 0."""
+    talk, copies = Talk().member(learner=["0_1", "0_2"]), TaskSet.of(["0_1", "0_2"])
+    talk.give(Ready(copies))
+    talk.give(LagsKnown((Lag(Task("0", 1), 50_000), Lag(Task("0", 2), 0))))
+    assert talk.holding.ready == TaskSet.of(["0_2"])
+    assert talk.give(Ready(copies)) == []
+    (report,) = sent(talk.later(GATHER_MS))
+    assert report.holding.ready == copies
+    assert set(report.lags) == {Lag(Task("0", 1), 0), Lag(Task("0", 2), 0)}
+
+
+def test_what_was_revoked_before_a_leave_is_reported_as_it_stops() -> None:
+    """The rest is not reported: it goes with the leave."""
+    talk = Talk().member("0_0", "0_1", "0_2", "0_3")
+    talk.read("0_2", "0_3")
+    talk.give(LeaveAsked())
+    assert talk.give(Released(Role.ACTIVE, TaskSet.of(["0_2"]))) == []
+    assert talk.later(GATHER_MS) == []
+    assert talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"]))) == []
+    (report,) = sent(talk.later(GATHER_MS))
+    left = TaskSet.of(["0_1", "0_3"])
+    assert report.holding == Holding(active=left, releasing=TaskSet.of(["0_1"]))
+    assert talk.give(Released(Role.ACTIVE, TaskSet.of(["0_3"]))) == []
+    (leave,) = sent(talk.give(Released(Role.ACTIVE, TaskSet.of(["0_1"]))))
+    assert isinstance(leave, Leave)

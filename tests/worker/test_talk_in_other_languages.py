@@ -38,6 +38,30 @@ worker.hear({
 });
 """
 """A worker whose work ends by itself; it prints what it has sent when it joins again."""
+SHORTENS = """
+import { bootMs } from "./clock.js";
+import { Worker } from "./session.js";
+
+const sent = [];
+const worker = new Worker("W1", async () => {});
+worker.send = (schema) => sent.push(schema);
+worker.begin();
+const hear = (revision, session_timeout_ms) => worker.hear({
+  incarnation: worker.session, coordinator_epoch: 1, generation: 1, epoch: 1, revision,
+  active: [], standby: [], learner: [], report: false, fault: "",
+  session_timeout_ms, heartbeat_interval_ms: 20_000, message: "",
+});
+hear(1, 60_000);
+worker.heardMs = worker.readMs = bootMs() - 19_000;
+hear(2, 2_000);
+const left = [worker.leaseMs - worker.toldMs];
+worker.count(worker.toldMs + 1_980, worker.toldMs + 1_980);
+left.push(worker.heardMs < worker.toldMs);
+hear(3, 60_000);
+left.push(worker.leaseMs - worker.heardMs, worker.mustTell());
+console.log(JSON.stringify([sent, left]));
+"""
+"""A worker whose events had the rhythm of a long session reads that it is shorter now."""
 REJECTS = 'async () => { throw new Error("no such table"); }'
 NOTICES = "async (task, role, given, signal, mayRun) => { while (mayRun()); }"
 
@@ -72,6 +96,21 @@ def _ended(work: str, session_ms: int) -> str:
     assert events == ["start", "stop"]
     assert done.stdout.splitlines()[-1] == "sent Join Leave Join"
     return done.stderr
+
+
+def test_a_shorter_session_on_node() -> None:
+    """It counts from the report on; a report that is acknowledged too late proves nothing."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", SHORTENS],
+        cwd=ROOT / "examples" / "js",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["Join", "Report"], [1_780, True, 56_400, False]]
 
 
 def test_work_that_rejects_on_node() -> None:

@@ -116,6 +116,12 @@ TALKS: dict[str, list[dict[str, Any]]] = {
         reads(4, {"active": ["0_0"]}, active=["0_1"], obeyed=False),
         reads(6, {"active": ["0_0"]}, active=["0_1"], coordinator_epoch=40, obeyed=False),
     ],
+    "a shorter session timeout is reported": [
+        reads(1, {"active": ["0_0"]}, active=["0_0"]),
+        reads(2, {"active": ["0_0"]}, active=["0_0"], session_timeout_ms=20_000, due=True),
+        reads(3, {"active": ["0_0"]}, active=["0_0"], session_timeout_ms=20_000),
+        reads(4, {"active": ["0_0"]}, active=["0_0"]),
+    ],
     "a new coordinator asks under an older revision": [
         reads(5, {"active": ["0_0"]}, active=["0_0"]),
         reads(
