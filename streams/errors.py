@@ -35,15 +35,6 @@ class StaleCheckpoint(MusterError):
     """
 
 
-class ClaimsLost(MusterError):
-    """The topic of the claims was made again, so this job's epoch is below those of its groups.
-
-    Operator action: start the job again; it has written the claims that were missing.
-    """
-
-    retriable = True
-
-
 class UnreadableCheckpoint(MusterError):
     """One of muster's own files in the checkpoint is empty or cut.
 

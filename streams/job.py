@@ -2,7 +2,8 @@
 
 1. Check the topics, start Spark, check the checkpoint. A standby then rehearses, and waits until
    the coordinator has ended or is silent. Write a claim for every prefix.
-2. No checkpoint: read the groups back and load them in a first, short run of the query.
+2. No checkpoint: read the groups back, claim again if they know a greater epoch, and load them in a
+   first, short run of the query.
 3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1), topics that were created
    again (1) or its failure (1).
 
@@ -109,9 +110,8 @@ def _run(config: JobConfig) -> int:
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access_check.check(config.clients, Role.JOB, config.prefixes)
-        topics = source.input_topics(config.prefixes)
         input_topic_settings.check(
-            *(config.clients, topics),
+            *(config.clients, source.input_topics(config.prefixes)),
             [topic_name(TopicKind.HEARTBEATS, prefix) for prefix in config.prefixes],
         )
         seen = Seen(config, stack)
@@ -145,16 +145,17 @@ def _run(config: JobConfig) -> int:
         ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
+        watch = seen.claims(claim.Watch(config.clients, epochs, job, stop))
+        recovered = _read_back(config, checkpoint, signs, epochs, predecessors_obey, stop, seen)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
-        watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
-        clock = seen.claims(epochs, partitions, watch, keys, kept.same)
+        clock = seen.coordinates(epochs, partitions, keys, kept.same)
         vigil.end()
         processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
         last_run.begins(checkpoint)
         starting = None
-        if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, signs, epochs, stop, seen, keys)
+        if recovered is not None and not stop.is_set():
+            starting = _load(spark, config, processor, recovered, epochs, stop, seen, keys)
         if not stop.is_set():
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -214,11 +215,29 @@ def _processor(
     )
 
 
-def _recover(
+def _read_back(
+    config: JobConfig,
+    checkpoint: Checkpoint,
+    signs: coordinator_signs.Signs,
+    epochs: dict[str, int],
+    predecessors_obey: dict[str, bool],
+    stop: threading.Event,
+    seen: Seen,
+) -> recovery.Recovered | None:
+    """The groups, if the checkpoint is new; see `takeover.claim_above_groups` for what changes."""
+    if not checkpoint.is_new or stop.is_set():
+        return None
+    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+    snapshots = recovered.snapshots
+    takeover.claim_above_groups(config, signs, epochs, predecessors_obey, snapshots)
+    return recovered
+
+
+def _load(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
-    signs: coordinator_signs.Signs,
+    recovered: recovery.Recovered,
     epochs: Mapping[str, int],
     stop: threading.Event,
     seen: Seen,
@@ -230,8 +249,6 @@ def _recover(
     members by then. The long run that follows has no initial state, because rows of a query with
     one take a slower path into Python.
     """
-    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
-    takeover.see_that_members_obey(config, signs, epochs, recovered.snapshots)
     if not recovered.snapshots:
         return recovered.starting
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)

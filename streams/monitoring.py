@@ -67,20 +67,23 @@ class Seen:
         health.depends_on("thread that writes signs of life", lambda: signs.alive or signs.is_over)
         health.depends_on("standby's watch", lambda: vigil.alive or not health.is_standby)
 
-    def claims(
+    def claims(self, watch: claim.Watch) -> claim.Watch:
+        """Start the watch on later claims; from now on each step of the start has a time limit."""
+        self._watch = self._stack.enter_context(watch)
+        self.gets_on()
+        self.health.is_standby = False
+        self.health.depends_on("claims watch", lambda: watch.alive or watch.story is not None)
+        return watch
+
+    def coordinates(
         self,
         epochs: Mapping[str, int],
         partitions: Mapping[str, int],
-        watch: claim.Watch,
         keys: KeyFile | None,
         same_topics: Callable[[], bool],
     ) -> Clock:
         """Start the clock and the observer of a coordinator; the query waits for neither."""
         config, metrics, stack = self._config, self._metrics, self._stack
-        self._watch = watch
-        self.gets_on()
-        self.health.is_standby = False
-        self.health.depends_on("claims watch", lambda: watch.alive or watch.story is not None)
         metrics.claimed(epochs)
         most = 2 * config.rows_per_batch_max
         clock = Clock(

@@ -25,7 +25,7 @@ from muster.streams import (
 )
 from muster.streams.checkpoint import stale_checkpoint, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
-from muster.streams.errors import ClaimsLost, QueryFailed, ThreadDied
+from muster.streams.errors import QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
 
@@ -133,34 +133,32 @@ def claimed(
     return epochs, predecessors_obey
 
 
-def see_that_members_obey(
+def claim_above_groups(
     config: JobConfig,
     signs: coordinator_signs.Signs,
-    epochs: Mapping[str, int],
+    epochs: dict[str, int],
+    predecessors_obey: dict[str, bool],
     snapshots: Sequence[tuple[str, GroupSnapshot]],
 ) -> None:
-    """Compare the job's epochs with those of the groups that were read back (prefix, snapshot).
+    """Claim again where groups that were read back (prefix, snapshot) know a greater epoch.
 
-    Members ignore a coordinator whose epoch is below one that they know. If the topic of the claims
-    was made again, its offsets, and so the epochs, begin anew. Then claims are written up to the
-    groups' greatest epoch, and the next start gets a greater one.
+    Members ignore a coordinator whose epoch is below one that they know. An epoch is the offset of
+    a claim: it begins anew if the topic of the claims was made again, or the groups were copied
+    from another cluster. `epochs` and `predecessors_obey` are changed.
 
     Raises:
-        ClaimsLost: claims were missing; the job must be started again.
         KafkaUnreachable: Kafka did not answer.
     """
     for prefix, epoch in epochs.items():
-        known = [snapshot.coordinator_epoch for p, snapshot in snapshots if p == prefix]
-        if max(known, default=-1) < epoch:
+        known = max((s.coordinator_epoch for p, s in snapshots if p == prefix), default=-1)
+        if known < epoch:
             continue
         if stale_checkpoint.read_claims(config.clients, prefix).newest > epoch:
             continue  # a later job has claimed and published meanwhile, and this one stops
-        signs.claim(prefix, epoch, alone=False, above=max(known))
-        raise ClaimsLost(
-            f"{topic_name(TopicKind.COORDINATOR, prefix)} was made again: members ignore epoch "
-            f"{epoch}, because they know {max(known)}. The claims that were missing are written; "
-            "start the job again"
-        )
+        epochs[prefix] = signs.claim(prefix, epoch, alone=False, above=known)
+        predecessors_obey[prefix] = False  # how many there were, the claims do not say any more
+        _log.info("claimed above the groups", prefix=prefix, was=epoch, known=known)
+    signs.runs(epochs)
 
 
 def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
