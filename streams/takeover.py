@@ -177,7 +177,8 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
         claimed_ms = [*by_job.values()]
         until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms))
     if until_ms:
-        _log.warning(
+        # No warning: restarts in order count as well, and `muster doctor` names a crash loop.
+        _log.info(
             "careful: the coordinator may be in a crash loop, so each group is processed in a "
             "child process, which is slower",
             claims=f"{crash_loop.CLAIMS_MAX} or more within {span(crash_loop.CLAIMS_MS)}",
