@@ -76,8 +76,8 @@ def await_end(
 
     Raises:
         QueryFailed: the query ended with an error.
-        ThreadDied: a thread of the process has died. Whoever started the process starts it again,
-            also where no probe asks.
+        ThreadDied: a thread of the process has died. So the process ends, and its supervisor can
+            start it again, also where no probe asks.
     """
     try:
         # Short waits, because Python runs signal handlers only between them.

@@ -174,8 +174,7 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
         after = epoch - crash_loop.CLAIMS_MAX
         claims = stale_checkpoint.read_claims(config.clients, prefix, after)
         by_job = {claims.read[at].job: at_ms for at, at_ms in claims.at_ms.items() if at <= epoch}
-        claimed_ms = [*by_job.values()]
-        until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms))
+        until_ms = max(until_ms, crash_loop.careful_until_ms(sorted(by_job.values())))
     if until_ms:
         # No warning: restarts in order count as well, and `muster doctor` names a crash loop.
         _log.info(

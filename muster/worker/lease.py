@@ -42,8 +42,8 @@ class Timeout:
     """The session timeout of a member whose group may change it.
 
     For the coordinator a longer timeout counts at once. A shorter one counts from the first report
-    of the member that names a record with it, and that report is the newest event then. Nobody
-    tells the member whether the coordinator has the report. So from the report on a session ends at
+    of the member that names a record with it, and that report is the newest event then. The member
+    does not learn whether the coordinator has the report. So from the report on a session ends at
     the earlier of two moments: by the former timeout, or by the shorter one if it is not counted
     from before the report. The events sent before had the rhythm of the former timeout.
 

@@ -74,7 +74,7 @@ def test_the_connection_dies_without_a_word(arrives, caplog):
 
 @pytest.mark.parametrize("away_ms", [7_000, 9_000, 20_000, 60_000])
 def test_another_broker_becomes_the_coordinator(away_ms, caplog):
-    """The old one is frozen, or its machine has gone: the governor leads on, nobody is let go."""
+    """The old one is frozen, or its machine has gone: the governor leads and removes no member."""
     caplog.set_level(logging.INFO)
     world, governor, followers = joining()
     governor.line.silent = True

@@ -42,7 +42,7 @@ def health() -> Health:
 
 
 def test_a_coordinator_ends(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a probe nobody would notice that no member expires any more."""
+    """Also without a probe: a coordinator without its clock lets no member expire."""
     monkeypatch.setattr(SparkSession, "active", lambda: None)
     monkeypatch.setattr(spark_session, "fall_silent", lambda _spark: None)
     running: Any = Running()
@@ -71,7 +71,7 @@ def sign_of(role: CoordinatorRole) -> CoordinatorSign:
 
 
 class Impatient(threading.Event):
-    """An event for which nobody waits long."""
+    """An event that ends each wait at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Do not wait."""

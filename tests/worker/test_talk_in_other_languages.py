@@ -79,11 +79,10 @@ def test_talks(language: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _ended(work: str, session_ms: int) -> str:
-    """What a worker on Node logs; its task has stopped, and it has left and joined again."""
+def _on_node(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program beside the worker for Node; it must end well."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
-    program = ENDS.replace("WORK", work).replace("SESSION_MS", str(session_ms))
     done = subprocess.run(
         ["node", "--input-type=module", "--eval", program],
         cwd=ROOT / "examples" / "js",
@@ -92,6 +91,12 @@ def _ended(work: str, session_ms: int) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def _ended(work: str, session_ms: int) -> str:
+    """What a worker on Node logs; its task has stopped, and it has left and joined again."""
+    done = _on_node(ENDS.replace("WORK", work).replace("SESSION_MS", str(session_ms)))
     events = [json.loads(line)["event"] for line in done.stdout.splitlines()[:-1]]
     assert events == ["start", "stop"]
     assert done.stdout.splitlines()[-1] == "sent Join Leave Join"
@@ -100,16 +105,7 @@ def _ended(work: str, session_ms: int) -> str:
 
 def test_a_shorter_session_on_node() -> None:
     """It counts from the report on; a report that is acknowledged too late proves nothing."""
-    if shutil.which("node") is None:
-        pytest.skip("needs node")
-    done = subprocess.run(
-        ["node", "--input-type=module", "--eval", SHORTENS],
-        cwd=ROOT / "examples" / "js",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = _on_node(SHORTENS)
     assert json.loads(done.stdout) == [["Join", "Report"], [1_780, True, 56_400, False]]
 
 

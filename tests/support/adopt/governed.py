@@ -102,7 +102,7 @@ class Line:
 
     Attributes:
         node: the broker at its other end.
-        silent: it has died without a word: nothing passes, and nobody is told.
+        silent: it has died without a message: nothing passes, and neither side learns it.
         requests: those without an answer, with whom to tell.
     """
 
