@@ -8,6 +8,7 @@ the average size of a record in the partition's log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from muster.errors import Unreachable
 from muster.kafka.access_check import Refused
 from muster.kafka.client_settings import ClientSettings
+from muster.kafka.cluster import QUIET
+from muster.kafka.coordinator_request import CoordinatorRequest
 from muster.kafka.lasting_admin import LATEST, TIMEOUT_S, answered
 from muster.kafka.protocol_client import connected
 
@@ -56,15 +59,19 @@ class Load(NamedTuple):
         }[measure]
 
 
-def committed(admin: AdminClient, group: str) -> dict[Place, int]:
+def committed(clients: ClientSettings, group: str) -> dict[Place, int]:
     """A group's committed offsets.
 
     Raises:
         KafkaException: no answer, or no right to describe the group.
     """
     asked = [ConsumerGroupTopicPartitions(group)]
-    answers = admin.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)
-    rows = answers[group].result(TIMEOUT_S + 1).topic_partitions or ()
+
+    def send(client: AdminClient) -> Future[ConsumerGroupTopicPartitions]:
+        return client.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)[group]
+
+    request = CoordinatorRequest(clients.librdkafka(QUIET), send)
+    rows = request.result(TIMEOUT_S).topic_partitions or ()
     return {(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
 
 
@@ -159,7 +166,7 @@ def by_measure(
         Refused: the login may not describe the cluster, which bytes need.
     """
     wanted = list(places)
-    commits = committed(admin, group) if measure is Measure.LAG else None
+    commits = committed(clients, group) if measure is Measure.LAG else None
     log_sizes = sizes(clients, wanted) if measure is Measure.BYTES else None
     loads = measured(admin, wanted, now_ms, commits=commits, log_sizes=log_sizes)
     missing = [

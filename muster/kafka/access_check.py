@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, TopicMetadata
 from muster.kafka import certificates
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
 from muster.kafka.client_settings import ClientSettings
+from muster.kafka.coordinator_request import CoordinatorRequest
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
@@ -221,9 +223,9 @@ class _Admin:
         self._errors: list[KafkaError] = []
         self._deadline = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
-        config: dict[str, Any] = {**clients.librdkafka(), "log_level": 0}
-        config["error_cb"] = self._errors.append
-        self._admin = AdminClient(config)
+        self._config: dict[str, Any] = {**clients.librdkafka(), "log_level": 0}
+        self._config["error_cb"] = self._errors.append
+        self._admin = AdminClient(self._config)
 
     def topics(
         self, names: Sequence[str]
@@ -276,13 +278,19 @@ class _Admin:
 
     def may_describe(self, group: str) -> bool:
         """Whether the principal may describe a consumer group, which need not exist."""
-        (future,) = self._admin.describe_consumer_groups(
-            [group], request_timeout=self._timeout_s
-        ).values()
-        self._await(future.done)
-        error = future.exception()
-        reason = error.args[0] if isinstance(error, KafkaException) else None
-        return reason is None or reason.code() != KafkaError.GROUP_AUTHORIZATION_FAILED
+
+        def send(client: AdminClient) -> Future[Any]:
+            asked = client.describe_consumer_groups([group], request_timeout=self._timeout_s)
+            future: Future[Any] = asked[group]
+            return future
+
+        request = CoordinatorRequest(self._config, send)
+        self._await(request.answered)
+        try:
+            request.result(self._timeout_s)
+        except KafkaException as error:
+            return bool(error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED)
+        return True
 
     def _await(self, done: Callable[[], bool]) -> None:
         refused_s: float | None = None

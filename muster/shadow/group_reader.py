@@ -97,7 +97,7 @@ def _read_group(
         known_topics = topics(client, description.topics())
         places = [(t.name, p) for t in known_topics.values() for p in range(t.partitions)]
         commits = (
-            measured_traffic.committed(client, description.group)
+            measured_traffic.committed(clients, description.group)
             if Measure.LAG in measures
             else None
         )
