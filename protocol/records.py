@@ -400,12 +400,22 @@ class CoordinatorClaim:
 
 
 class CoordinatorRole(Enum):
-    """What a coordinator process does. UNKNOWN: written by a newer version."""
+    """What a coordinator process does.
+
+    STOPPED: a signal stopped it, in order. ENDED: it ended for another reason. UNKNOWN: written by
+    a newer version.
+    """
 
     RUNNING = "running"
     STANDBY = "standby"
+    STOPPED = "stopped"
     ENDED = "ended"
     UNKNOWN = "unknown"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the process has said that it ends."""
+        return self in (CoordinatorRole.STOPPED, CoordinatorRole.ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,18 +11,22 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
+from muster.kafka.reader import read
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.codec import Encoded
+from muster.protocol.errors import DecodeError
 from muster.protocol.keys import SIGN_GROUP, key_of
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
 from muster.protocol.topics import TopicKind, topic_name
@@ -30,13 +34,41 @@ from muster.streams.background_thread import Complaints, Loop
 from muster.streams.errors import KafkaUnreachable
 
 INTERVAL_MS = 1_000
+SILENT_MS = 3_000
+"""How late a sign of life may be."""
 CLAIM_TIMEOUT_S = 60.0
+
+
+class Signed(NamedTuple):
+    """A sign of life and its timestamp (epoch milliseconds)."""
+
+    at_ms: int
+    sign: CoordinatorSign
+
+    def is_old(self, now_ms: int) -> bool:
+        """Whether the process should have written another sign since."""
+        return now_ms - self.at_ms > self.sign.interval_ms + SILENT_MS
+
+
+def read_signs(settings: ClientSettings, prefix: str, since_ms: int) -> list[Signed]:
+    """The newest sign of life of each coordinator process since then.
+
+    Raises:
+        Unreachable, Refused, NoTopics: the topic cannot be read.
+    """
+    newest: dict[str, Signed] = {}
+    for row in read(settings, topic_name(TopicKind.CLOCK, prefix), since_ms=since_ms):
+        with suppress(DecodeError):
+            record = codec.decode_record(TopicKind.CLOCK, row.key, row.value)
+            if isinstance(record, CoordinatorSign):
+                newest[record.job] = Signed(row.at_ms, record)
+    return [*newest.values()]
 
 
 class Signs(Loop):
     """Writes signs of life of a process (`job`) in a thread, while it `is_well`.
 
-    It begins with `stands_by` or `runs`, and stops with `ends` or the exit.
+    It begins with `stands_by` or `runs`, and stops with `stops`, `ends` or the exit.
     """
 
     def __init__(
@@ -103,10 +135,14 @@ class Signs(Loop):
         self._epochs = dict(epochs)
         self._becomes(CoordinatorRole.RUNNING)
 
-    def ends(self) -> None:
+    def stops(self) -> None:
+        """As `ends`, after a signal: an end in order, if the process was well until now."""
+        self.ends(CoordinatorRole.STOPPED if self._is_well() else CoordinatorRole.ENDED)
+
+    def ends(self, role: CoordinatorRole = CoordinatorRole.ENDED) -> None:
         """Say at once that this process ends, and write no sign after it; from any thread."""
         if self._role is CoordinatorRole.RUNNING:
-            self._becomes(CoordinatorRole.ENDED)
+            self._becomes(role)
         self._closing.set()
         self._changed.set()
 
@@ -156,7 +192,7 @@ class Signs(Loop):
             version=version("muster-kafka"),
             role=role,
             epoch=epoch,
-            interval_ms=0 if role is CoordinatorRole.ENDED else INTERVAL_MS,
+            interval_ms=0 if role.is_over else INTERVAL_MS,
         )
 
     def __exit__(self, *_: object) -> None:

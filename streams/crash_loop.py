@@ -8,24 +8,32 @@ the next one, whichever process that is.
 
 So a coordinator with a new checkpoint whose claim is the third within ten minutes is *careful* for
 ten minutes from then: it runs every group batch in a child process, which quarantines the group
-whose child gives no answer. Each of the processes before it has ended in less than that time.
+whose child gives no answer. Each of the processes before it has ended in less than that time. A
+process that was stopped in order, as by a deploy, does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping
 
 CLAIMS_MS = 600_000
 CLAIMS_MAX = 3
 """This many claims within `CLAIMS_MS` may be a crash loop."""
+CLAIMS_READ = 30
+"""How many claims are looked at: more than are ever made in order within `CLAIMS_MS`."""
 
 
-def careful_until_ms(claimed_ms: Sequence[int]) -> int:
+def careful_until_ms(claimed_ms: Mapping[str, int], stopped: Container[str] = ()) -> int:
     """Until when the newest claimer is careful (epoch milliseconds); 0 = this is no crash loop.
 
     Args:
-        claimed_ms: broker timestamps of the claims of one prefix, ascending.
+        claimed_ms: job → broker timestamp of its claim on one prefix.
+        stopped: jobs that were stopped in order.
     """
-    newest_ms = claimed_ms[-1] if claimed_ms else 0
-    recent = [at_ms for at_ms in claimed_ms if at_ms > newest_ms - CLAIMS_MS]
+    newest_ms = max(claimed_ms.values(), default=0)
+    recent = [
+        job
+        for job, at_ms in claimed_ms.items()
+        if at_ms > newest_ms - CLAIMS_MS and job not in stopped
+    ]
     return newest_ms + CLAIMS_MS if len(recent) >= CLAIMS_MAX else 0

@@ -125,7 +125,7 @@ def _run(config: JobConfig) -> int:
             coordinator_signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
         seen.begins(signs, vigil)
-        stop.on_stop += [signs.ends, vigil.over.set]
+        stop.on_stop += [signs.stops, vigil.over.set]
         if config.standby:
             stack.enter_context(folder_lock.held(config))
         spark, archive = spark_session.start(config)

@@ -115,7 +115,7 @@ class Turn:
                 watched.others[record.job] = now_s
             case CoordinatorSign() if newest is not None and record.job == newest.claim.job:
                 watched.is_heard = True
-                watched.has_ended = record.role is CoordinatorRole.ENDED
+                watched.has_ended = record.role.is_over
             case WakeUp(published=mark) if mark is not None and newest is not None:
                 # A version without signs is heard by what its query publishes.
                 is_old = newest.claim.follows is None

@@ -167,16 +167,21 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
     Only a job with a new checkpoint is careful; from another one it knows the suspect batch.
 
     Raises:
-        KafkaUnreachable: the claims could not be read.
+        KafkaUnreachable, Unreachable: the claims, or the signs of life, could not be read.
     """
     until_ms = 0
     for prefix, epoch in epochs.items() if checkpoint.is_new else ():
-        after = epoch - crash_loop.CLAIMS_MAX
-        claims = stale_checkpoint.read_claims(config.clients, prefix, after)
-        by_job = {claims.read[at].job: at_ms for at, at_ms in claims.at_ms.items() if at <= epoch}
-        until_ms = max(until_ms, crash_loop.careful_until_ms(sorted(by_job.values())))
+        claims = stale_checkpoint.read_claims(
+            config.clients, prefix, epoch - crash_loop.CLAIMS_READ
+        )
+        claimed_ms = {claims.read[e].job: at_ms for e, at_ms in claims.at_ms.items() if e <= epoch}
+        if crash_loop.careful_until_ms(claimed_ms):  # rare, so only now the signs are read
+            since_ms = claims.at_ms[epoch] - crash_loop.CLAIMS_MS
+            signs = coordinator_signs.read_signs(config.clients, prefix, since_ms)
+            stopped = {s.sign.job for s in signs if s.sign.role is CoordinatorRole.STOPPED}
+            until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms, stopped))
     if until_ms:
-        # No warning: restarts in order count as well, and `muster doctor` names a crash loop.
+        # No warning: a process that was killed counts as well, and `doctor` names a crash loop.
         _log.info(
             "careful: the coordinator may be in a crash loop, so each group is processed in a "
             "child process, which is slower",

@@ -28,7 +28,7 @@ from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
 from muster.published.followed_group import FollowedGroup
 from muster.published.holdups import PendingReleases, waits_text
-from muster.published.last_seen import last_seen_ms, read_signs, seen_text, signs_text
+from muster.published.last_seen import last_seen_ms, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
     configured,
@@ -41,6 +41,7 @@ from muster.published.snapshots import (
 )
 from muster.published.tables import group_json, members_table, state_table, tasks_table
 from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
+from muster.streams.coordinator_signs import read_signs
 
 SIGNS_MS = 60_000
 """How far back signs of life are read."""

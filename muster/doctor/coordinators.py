@@ -34,7 +34,12 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
         for at_ms, epoch in facts.writes
         if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS
     ]
-    recent = [c for c in facts.claims if c.at_ms > facts.now_ms - CLAIMS_MS]
+    stopped = {s.sign.job for s in facts.signs if s.sign.role is CoordinatorRole.STOPPED}
+    recent = [
+        claim
+        for claim in facts.claims
+        if claim.at_ms > facts.now_ms - CLAIMS_MS and claim.record.job not in stopped
+    ]
     if late:
         epoch = late[-1][1]
         known = next((who(c) for c in facts.claims if c.offset == epoch), f"epoch {epoch}")
@@ -56,7 +61,7 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
         yield found(
             Level.WARN,
             f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
-            "unless it was restarted on purpose, it crashes, or two jobs take the claim from each "
+            "unless it was killed on purpose, it crashes, or two jobs take the claim from each "
             "other: read their logs",
         )
     else:
@@ -75,7 +80,7 @@ def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
     own = next((each for each in facts.signs if each.sign.job == newest.record.job), None)
     waiting = standing_by(facts.signs, facts.now_ms)
     remedy = "the standby coordinator takes over" if waiting else START
-    if own is not None and own.sign.role is CoordinatorRole.ENDED:
+    if own is not None and own.sign.role.is_over:
         what = f"{who(newest)} ended {facts.ago(own.at_ms)} ago, and no other process has claimed"
         yield Finding("signs", prefix, Level.FAIL, what, remedy)
     elif own is None or own.is_old(facts.now_ms):

@@ -28,9 +28,9 @@ from muster.protocol.records import (
 )
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.holdups import PendingReleases
-from muster.published.last_seen import Signed
 from muster.published.snapshots import history
 from muster.streams.canary import GROUP as CANARY
+from muster.streams.coordinator_signs import Signed
 
 HEARD_MS = 120_000
 """How far back the membership topic is read."""

@@ -10,7 +10,7 @@ from muster.output import span
 from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, GroupSnapshot, Rejected
 from muster.published.holdups import Holdup
-from muster.published.last_seen import Signed
+from muster.streams.coordinator_signs import Signed
 
 GRACE_MS = 30_000
 """How late an answer or a wake-up may be without a fault: start-ups and backlogs take a while."""

@@ -8,8 +8,6 @@ gone, frozen or far behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -18,18 +16,15 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.reader import read
 from muster.output import ago
-from muster.protocol import codec
-from muster.protocol.errors import DecodeError
 from muster.protocol.ids import SEPARATOR
 from muster.protocol.keys import SIGN_GROUP, key_of
-from muster.protocol.records import CoordinatorRole, CoordinatorSign, GroupSnapshot
+from muster.protocol.records import CoordinatorRole, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.session_clock import step_of
+from muster.streams.coordinator_signs import Signed
 
 ANSWER_MS = 5_000
 """Longest time from a due wake-up to the coordinator's next record, on a slow machine."""
-SILENT_MS = 3_000
-"""How late a sign of life may be."""
 NO_STANDBY = "no standby coordinator"
 WRITTEN = (
     TopicKind.COORDINATOR,
@@ -39,17 +34,6 @@ WRITTEN = (
     TopicKind.REJECTED,
 )
 """The topics that only coordinators write."""
-
-
-class Signed(NamedTuple):
-    """A sign of life and its timestamp (epoch milliseconds)."""
-
-    at_ms: int
-    sign: CoordinatorSign
-
-    def is_old(self, now_ms: int) -> bool:
-        """Whether the process should have written another sign since."""
-        return now_ms - self.at_ms > self.sign.interval_ms + SILENT_MS
 
 
 def standing_by(signs: Iterable[Signed], now_ms: int) -> str:
@@ -64,21 +48,6 @@ def _alive(signs: Iterable[Signed], role: CoordinatorRole, now_ms: int) -> list[
         for each in signs
         if each.sign.role is role and not each.is_old(now_ms)
     )
-
-
-def read_signs(settings: ClientSettings, prefix: str, since_ms: int) -> list[Signed]:
-    """The newest sign of life of each coordinator process since then.
-
-    Raises:
-        Unreachable, Refused, NoTopics: the topic cannot be read.
-    """
-    newest: dict[str, Signed] = {}
-    for row in read(settings, topic_name(TopicKind.CLOCK, prefix), since_ms=since_ms):
-        with suppress(DecodeError):
-            record = codec.decode_record(TopicKind.CLOCK, row.key, row.value)
-            if isinstance(record, CoordinatorSign):
-                newest[record.job] = Signed(row.at_ms, record)
-    return [*newest.values()]
 
 
 def signs_text(signs: Sequence[Signed], now_ms: int) -> str:

@@ -19,7 +19,7 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Join
 from muster.protocol.ids import MemberId
 from muster.protocol.records import CoordinatorRole, CoordinatorSign
-from muster.published.last_seen import Signed
+from muster.streams.coordinator_signs import Signed
 
 
 def test_two_coordinators() -> None:
@@ -67,6 +67,18 @@ def test_claims_that_come_and_go() -> None:
     )
 
 
+def test_restarts_in_order_are_no_warning() -> None:
+    """A pair is deployed twice within ten minutes: three of the four processes were stopped."""
+    claims = tuple(claim(n, NOW - 20_000 * (4 - n), f"j{n}", "h0") for n in range(4))
+    stopped = CoordinatorSign(
+        job="", host="h0", version=claims[0].record.version, role=CoordinatorRole.STOPPED
+    )
+    seen = facts(claims=claims, writes=())
+    assert levels(seen)["claim", "muster"] is Level.WARN
+    signs = [Signed(NOW - 1_000, replace(stopped, job=f"j{n}")) for n in range(3)]
+    assert levels(replace(seen, signs=signs))["claim", "muster"] is Level.OK
+
+
 def test_a_claim_proves_no_life() -> None:
     """If wake-ups or joins go unanswered, the doctor doubts the claim within seconds."""
     late = facts(wakeups={ORDERS: NOW - 6_000}, published_ms=NOW - 12_000)
@@ -105,6 +117,7 @@ def test_a_claim_proves_no_life() -> None:
         (CoordinatorRole.RUNNING, 6_000, Level.WARN),
         (CoordinatorRole.RUNNING, 31_000, Level.FAIL),
         (CoordinatorRole.ENDED, 1_500, Level.FAIL),
+        (CoordinatorRole.STOPPED, 1_500, Level.FAIL),
     ],
 )
 def test_a_process_without_a_sign_of_life(
@@ -119,7 +132,7 @@ def test_a_process_without_a_sign_of_life(
         version=newest.record.version,
         role=role,
         epoch=3,
-        interval_ms=0 if role is CoordinatorRole.ENDED else 1_000,
+        interval_ms=0 if role.is_over else 1_000,
     )
     seen = facts(claims=(newest,), signs=[Signed(NOW - silent_ms, sign)])
     assert levels(seen)["signs", "muster"] is level

@@ -7,14 +7,24 @@ from typing import Any
 
 import pytest
 
-from muster.protocol.records import CoordinatorClaim
-from muster.streams import takeover
+from muster.kafka.client_settings import ClientSettings
+from muster.protocol import codec
+from muster.protocol.codec import Encoded
+from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
+from muster.protocol.topics import TopicKind
+from muster.streams import coordinator_signs, takeover
 from muster.streams.checkpoint import stale_checkpoint
 from muster.streams.checkpoint.stale_checkpoint import Claims
-from muster.streams.crash_loop import CLAIMS_MS, careful_until_ms
+from muster.streams.coordinator_signs import Signed, Signs
+from muster.streams.crash_loop import CLAIMS_MS, CLAIMS_READ, careful_until_ms
 
 P = "muster"
 HOUR_MS = 3_600_000
+
+
+def sign_of(job: str, role: CoordinatorRole) -> CoordinatorSign:
+    """The last sign of life of a process."""
+    return CoordinatorSign(job=job, host="h", version="1", role=role)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +46,16 @@ HOUR_MS = 3_600_000
 )
 def test_the_third_claim_within_ten_minutes(claimed_ms: list[int], until_ms: int) -> None:
     """Times by the broker; only the claims that are near the newest one count."""
-    assert careful_until_ms(claimed_ms) == until_ms
+    assert careful_until_ms({str(at): at_ms for at, at_ms in enumerate(claimed_ms)}) == until_ms
+
+
+def test_a_process_that_was_stopped_in_order_does_not_count() -> None:
+    """Two deploys of a pair within ten minutes are no crash loop; a third crash is one."""
+    claimed_ms = {"a": HOUR_MS, "b": HOUR_MS + 60_000, "c": HOUR_MS + 120_000}
+    assert careful_until_ms(claimed_ms, {"a"}) == 0
+    claimed_ms["d"] = HOUR_MS + 180_000
+    assert careful_until_ms(claimed_ms, {"a"}) == HOUR_MS + 180_000 + CLAIMS_MS
+    assert careful_until_ms(claimed_ms, {"a", "b", "c"}) == 0
 
 
 @pytest.mark.parametrize(
@@ -51,6 +70,7 @@ def test_only_a_new_checkpoint(
     Several claims of one job are one.
     """
     asked: list[Any] = []
+    signs = [Signed(HOUR_MS, sign_of("job 7", CoordinatorRole.ENDED))]
 
     def read(clients: object, prefix: str, after: int | None = None) -> Claims:
         asked.append((prefix, after))
@@ -61,9 +81,37 @@ def test_only_a_new_checkpoint(
         return Claims(9, read, at_ms)
 
     monkeypatch.setattr(stale_checkpoint, "read_claims", read)
+    monkeypatch.setattr(coordinator_signs, "read_signs", lambda *_: signs)
     checkpoint: Any = SimpleNamespace(is_new=is_new)
     config: Any = SimpleNamespace(clients=None)
     until_ms = takeover.careful_until_ms(checkpoint, config, {P: 9})
     is_careful = is_new and not is_one_job
     assert until_ms == (HOUR_MS + 2 + CLAIMS_MS if is_careful else 0)
-    assert asked == [(P, 6)] * is_new
+    assert asked == [(P, 9 - CLAIMS_READ)] * is_new
+    signs.append(Signed(HOUR_MS, sign_of("job 8", CoordinatorRole.STOPPED)))
+    assert takeover.careful_until_ms(checkpoint, config, {P: 9}) == 0
+
+
+@pytest.mark.parametrize(
+    ("is_well", "role"), [(True, CoordinatorRole.STOPPED), (False, CoordinatorRole.ENDED)]
+)
+def test_a_signal_stops_a_process_in_order_if_it_was_well(
+    is_well: bool, role: CoordinatorRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that finds a hung coordinator sends the same signal as a deploy does."""
+    written: list[CoordinatorSign] = []
+
+    class Producer:
+        def __init__(self, *_: object) -> None: ...
+        def serve(self, _: float) -> None: ...
+        def close(self, _: float) -> None: ...
+        def produce(self, _: str, record: Encoded, __: object) -> None:
+            sign = codec.decode_record(TopicKind.CLOCK, record.key, record.value)
+            assert isinstance(sign, CoordinatorSign)
+            written.append(sign)
+
+    monkeypatch.setattr(coordinator_signs, "LastingProducer", Producer)
+    with Signs(ClientSettings(), [P], "a", lambda: is_well) as signs:
+        signs.runs({P: 1})
+        signs.stops()
+    assert (written[-1].role, written[-1].interval_ms) == (role, 0)

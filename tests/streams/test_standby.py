@@ -70,12 +70,13 @@ def test_a_silent_coordinator_is_replaced_after_the_silence() -> None:
     assert due_s(turn, 30.25) == 30.25 + SILENCE_S
 
 
-def test_a_coordinator_that_has_ended_is_replaced_at_once() -> None:
+@pytest.mark.parametrize("role", [ENDED, CoordinatorRole.STOPPED])
+def test_a_coordinator_that_has_ended_is_replaced_at_once(role: CoordinatorRole) -> None:
     """Its last sign says so; a sign of another job says nothing about it."""
     turn = watching(claim())
-    turn.read(P, sign(ENDED, "of an earlier one"), 0.0)
+    turn.read(P, sign(role, "of an earlier one"), 0.0)
     assert not turn.is_due(0.0)
-    turn.read(P, sign(ENDED), 0.0)
+    turn.read(P, sign(role), 0.0)
     assert turn.is_due(0.0)
 
 
