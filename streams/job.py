@@ -143,15 +143,19 @@ def _run(config: JobConfig) -> int:
         else:
             stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
         ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
-        epochs, predecessors_obey = takeover.claimed(config, signs, vigil)
-        checkpoint = takeover.confirmed(checkpoint, config, job, epochs)
-        watch = seen.claims(claim.Watch(config.clients, epochs, job, stop))
-        recovered = _read_back(config, checkpoint, signs, epochs, predecessors_obey, stop, seen)
+        claimed = takeover.claimed(config, signs, vigil)
+        checkpoint = takeover.confirmed(checkpoint, config, job, claimed.epochs)
+        watch = seen.claims(claim.Watch(config.clients, claimed.epochs, job, stop))
+        recovered = None
+        if checkpoint.is_new and not stop.is_set():
+            recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+            claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
+        epochs = claimed.epochs
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
         clock = seen.coordinates(epochs, partitions, keys, kept.same)
         vigil.end()
-        processor = _processor(config, checkpoint, epochs, predecessors_obey, partitions)
+        processor = _processor(config, checkpoint, claimed, partitions)
         last_run.begins(checkpoint)
         starting = None
         if recovered is not None and not stop.is_set():
@@ -182,13 +186,13 @@ def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claim.Watch) 
 def _processor(
     config: JobConfig,
     checkpoint: Checkpoint,
-    epochs: Mapping[str, int],
-    predecessors_obey: Mapping[str, bool],
+    claimed: takeover.Claimed,
     partitions: Mapping[str, int],
 ) -> GroupProcessor:
-    """The operator; `predecessors_obey`: whether all earlier coordinators obey its ticks."""
+    """The operator."""
+    epochs = claimed.epochs
     unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, wall_ms())
-    obeying = earlier_coordinators.obeying(checkpoint, predecessors_obey)
+    obeying = earlier_coordinators.obeying(checkpoint, claimed.predecessors_obey)
     publishers = {
         prefix: Publisher(
             epoch=epoch,
@@ -213,24 +217,6 @@ def _processor(
         careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
-
-
-def _read_back(
-    config: JobConfig,
-    checkpoint: Checkpoint,
-    signs: coordinator_signs.Signs,
-    epochs: dict[str, int],
-    predecessors_obey: dict[str, bool],
-    stop: threading.Event,
-    seen: Seen,
-) -> recovery.Recovered | None:
-    """The groups, if the checkpoint is new; see `takeover.claim_above_groups` for what changes."""
-    if not checkpoint.is_new or stop.is_set():
-        return None
-    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
-    snapshots = recovered.snapshots
-    takeover.claim_above_groups(config, signs, epochs, predecessors_obey, snapshots)
-    return recovered
 
 
 def _load(

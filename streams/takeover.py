@@ -6,6 +6,7 @@ Whether it is careful from then on (`crash_loop`), it reads from the claims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 from pyspark.sql import SparkSession
@@ -30,6 +31,18 @@ from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
 
 _log = structlog.get_logger("muster.streams")
+
+
+class Claimed(NamedTuple):
+    """What a process has claimed, by prefix.
+
+    Attributes:
+        epochs: offset of its newest claim.
+        predecessors_obey: whether all earlier coordinators obey its ticks.
+    """
+
+    epochs: Mapping[str, int]
+    predecessors_obey: Mapping[str, bool]
 
 
 def stand_by(
@@ -115,10 +128,8 @@ def compared_topics(prefixes: Sequence[str]) -> list[str]:
 
 def claimed(
     config: JobConfig, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil
-) -> tuple[dict[str, int], dict[str, bool]]:
+) -> Claimed:
     """Claim every prefix, and say from now on that this process is the coordinator.
-
-    Returns, by prefix, the epoch, and whether all earlier coordinators obey this one's ticks.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge a claim.
@@ -130,26 +141,26 @@ def claimed(
         epochs[prefix] = signs.claim(prefix, follows.epoch, alone=follows.obeys)
         predecessors_obey[prefix] = follows.predecessors_obey(epochs[prefix])
     signs.runs(epochs)
-    return epochs, predecessors_obey
+    return Claimed(epochs, predecessors_obey)
 
 
-def claim_above_groups(
+def claimed_above_groups(
     config: JobConfig,
     signs: coordinator_signs.Signs,
-    epochs: dict[str, int],
-    predecessors_obey: dict[str, bool],
+    claimed: Claimed,
     snapshots: Sequence[tuple[str, GroupSnapshot]],
-) -> None:
+) -> Claimed:
     """Claim again where groups that were read back (prefix, snapshot) know a greater epoch.
 
     Members ignore a coordinator whose epoch is below one that they know. An epoch is the offset of
     a claim: it begins anew if the topic of the claims was made again, or the groups were copied
-    from another cluster. `epochs` and `predecessors_obey` are changed.
+    from another cluster.
 
     Raises:
         KafkaUnreachable: Kafka did not answer.
     """
-    for prefix, epoch in epochs.items():
+    epochs, predecessors_obey = dict(claimed.epochs), dict(claimed.predecessors_obey)
+    for prefix, epoch in claimed.epochs.items():
         known = max((s.coordinator_epoch for p, s in snapshots if p == prefix), default=-1)
         if known < epoch:
             continue
@@ -159,6 +170,7 @@ def claim_above_groups(
         predecessors_obey[prefix] = False  # how many there were, the claims do not say any more
         _log.info("claimed above the groups", prefix=prefix, was=epoch, known=known)
     signs.runs(epochs)
+    return Claimed(epochs, predecessors_obey)
 
 
 def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
