@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies, code, contains
 from muster.assignor.high_availability_assignor import without_overtaken
 from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
@@ -29,7 +30,6 @@ from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_share
 from muster.assignor.sticky_assignor import Sticky, placement_of, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.racks import AVAILABILITY
-from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray
 
 _WEIGHTS = "task weights are ignored: learner balances the number of tasks (S2-28)"

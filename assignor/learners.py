@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.targets.standby_request import joined
-from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.tasks import IntArray
 
 
@@ -179,9 +179,9 @@ def _in_order(copies: Copies, requests: Pairs) -> Pairs:
         return requests
     pairs = copies.of(requests.task)
     warm = copies.reported_warm(pairs.task, pairs.member)
-    warm_copies = np.bincount(pairs.task[warm], minlength=len(copies.view.tasks))
+    copy_lags = np.bincount(pairs.task[warm], minlength=len(copies.view.tasks))
     behind = copies.lag(requests.task, requests.member)
-    order = np.lexsort((requests.member, behind, requests.task, warm_copies[requests.task]))
+    order = np.lexsort((requests.member, behind, requests.task, copy_lags[requests.task]))
     return requests.only(order)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.reason_texts import explained
@@ -24,7 +25,6 @@ from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.plan_data import Actives, Plan
 from muster.assignor.targets.racks import STICKINESS
-from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from muster.protocol.events import GroupConfig
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.topics import TopicKind
-from muster.state import asking_members, discovery, drains, session_timeouts
+from muster.state import discovery, drains, session_timeouts
 from muster.state.draft import Draft
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
@@ -66,4 +66,4 @@ def _set(draft: Draft, settings: Settings) -> None:
         return
     for slot in draft.roster.slots:
         session_timeouts.lengthen(draft, slot)
-        asking_members.ask(draft, slot)
+        draft.ask(slot)

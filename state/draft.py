@@ -37,6 +37,7 @@ from muster.state.departed_members import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
 from muster.state.kept_drains import KeptDrains
+from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -410,6 +411,11 @@ class Draft:
         return is_free
 
     # ------------------------------------------------------------------------------- replies
+
+    def ask(self, slot: int) -> None:
+        """Publish a member's record again, which it may not have read, and ask for a report."""
+        self.sessions.flags[slot] |= ASKED
+        self.addressed.add(slot)
 
     def tombstone(self, member: MemberId) -> None:
         """Write the tombstone of a member's assignment."""

@@ -18,14 +18,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.assignor.model import BoolArray
 from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
-from muster.state import asking_members, deafness, fencing, session_clock, turned_away
+from muster.state import deafness, fencing, session_clock, turned_away
 from muster.state.draft import Draft
 from muster.state.liveness import AGREED, APART, ASKED, DEAF, FENCED, MUTE, OFFERED, REFUSED, UNREAD
 from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
+Slots = NDArray[np.intp]
+_BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
+"""Bits of a number of misses in a row; they grow at the 2nd, 4th, 8th."""
 
 
 def absorb_cover(draft: Draft, tick: Tick) -> None:
@@ -86,7 +90,7 @@ def _hear(draft: Draft, cover: Cover, session_before_ms: int) -> None:
     sessions.reset_earliest()
 
 
-def _slots_of(roster: Roster, members: tuple[str, ...]) -> NDArray[np.intp]:
+def _slots_of(roster: Roster, members: tuple[str, ...]) -> Slots:
     """The slot of each member; -1 = it is no member."""
     find = roster.by_id.get
     return np.array([find(member, -1) for member in members], dtype=np.intp)
@@ -94,7 +98,7 @@ def _slots_of(roster: Roster, members: tuple[str, ...]) -> NDArray[np.intp]:
 
 def beat(
     draft: Draft,
-    slots: NDArray[np.intp],
+    slots: Slots,
     epochs: Numbers,
     digests: NDArray[np.uint64],
     session_ms: Numbers,
@@ -102,7 +106,7 @@ def beat(
     """Absorb heartbeats of members, oldest first; `session_ms` is the session time of each.
 
     A heartbeat *misses* when its digest is not that of what the group granted, or when its member
-    owes a report. `asking_members` says after how many misses the member is asked to report.
+    owes a report. A member that misses too often is asked to report (`_count_misses`).
     """
     sessions = draft.sessions
     flags = sessions.flags
@@ -119,7 +123,32 @@ def beat(
     flags[agreeing] |= AGREED
     for slot in np.unique(slots[shows_reading]).tolist():
         deafness.note_reading(draft, slot)
-    asking_members.count_misses(draft, slots, is_miss, agreeing)
+    _count_misses(draft, slots, is_miss, agreeing)
     for slot in np.unique(slots[claims_higher_epoch]).tolist():
         if slot not in draft.recovery.asked:
             fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")
+
+
+def _count_misses(draft: Draft, slots: Slots, is_miss: BoolArray, agreeing: Slots) -> None:
+    """Count the misses of heartbeats, and ask members that have missed too often.
+
+    A member is asked at the second miss in a row, then at the fourth, the eighth and so on: soon
+    after a loss, and rarely while the coordinator works off a backlog.
+
+    Args:
+        draft: of the group.
+        slots: who wrote each heartbeat, oldest first.
+        is_miss: whether it misses.
+        agreeing: the members whose newest heartbeat does not miss.
+    """
+    misses = draft.sessions.misses
+    misses_before = misses.copy()
+    misses[slots[~is_miss]] = 0
+    missing_slots = np.unique(slots[is_miss])
+    new_misses = np.bincount(slots[is_miss], minlength=len(misses))[missing_slots]
+    total_misses = np.minimum(misses[missing_slots].astype(np.int64) + new_misses, 255)
+    misses[missing_slots] = total_misses.astype(np.uint8)
+    misses[agreeing] = 0
+    is_asked = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
+    for slot in np.flatnonzero(is_asked).tolist():
+        draft.ask(slot)

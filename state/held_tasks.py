@@ -19,7 +19,7 @@ from muster.protocol.events import Report
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import asking_members, fencing, lag, releases
+from muster.state import fencing, lag, releases
 from muster.state.draft import Draft
 from muster.state.ownership import (
     COPY_ROLES,
@@ -87,7 +87,7 @@ def agrees(draft: Draft, slot: int, active: IntArray, unknown: TaskSet, *, is_ne
         draft.claim(slot, not_granted, giving_up=True)
         fencing.fence(draft, slot, f"holds {cut(str(task), 120)}, which it was not given")
     else:
-        asking_members.ask(draft, slot)
+        draft.ask(slot)
     return False
 
 

@@ -9,7 +9,7 @@ session time.
 
 A *demand* is what a member must do in time: release tasks, answer, or leave (if fenced).
 A heartbeat is a *miss* if its digest is not the expected one or a requested report has not come.
-`asking_members.py` says after how many misses the member's record is published again.
+`heartbeats.py` says after how many misses the member's record is published again.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import (
-    asking_members,
     causes,
     deafness,
     drains,
@@ -129,7 +128,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
     if member.state is MemberState.UNREVOKED:
         releases.keep_all(draft, slot)
-        asking_members.ask(draft, slot)
+        draft.ask(slot)
     if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(slot)
     draft.update(

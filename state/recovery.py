@@ -21,7 +21,6 @@ DESIGN.md, "A lost checkpoint", says why.
 from __future__ import annotations
 
 from muster.protocol.events import Report
-from muster.state import asking_members
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group
 
@@ -40,7 +39,7 @@ def begin(draft: Draft) -> None:
         draft.recovery.is_doubtful = coordinators_between > 0
         draft.recovery.floor += coordinators_between  # the floor of each was one higher
     for slot in draft.recovery.asked:
-        asking_members.ask(draft, slot)
+        draft.ask(slot)
         draft.sessions.demand(slot)
 
 
@@ -53,7 +52,7 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
         draft.recovery.unverified_until_ms = None
         return
     draft.own_asked().add(slot)
-    asking_members.ask(draft, slot)
+    draft.ask(slot)
     draft.sessions.demand(slot)
 
 

@@ -12,7 +12,7 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state import asking_members, releases
+from muster.state import releases
 from muster.state.causes import count_of
 from muster.state.draft import Draft
 from muster.state.liveness import FENCED, later
@@ -181,4 +181,4 @@ def _reclaim(draft: Draft, returned: list[tuple[Orphan, int]]) -> None:
         # The group forgot with the tasks which copies are ready, and a member tells it once.
         for kept_slot in sorted({*slot[is_kept].tolist()}):
             if draft.roster.by_slot[kept_slot] is not None:
-                asking_members.ask(draft, kept_slot)
+                draft.ask(kept_slot)

@@ -8,7 +8,6 @@ earlier. From then on it counts from that report, which is also where the proces
 
 from __future__ import annotations
 
-from muster.state import asking_members
 from muster.state.draft import Draft
 
 
@@ -31,7 +30,7 @@ def adopt(draft: Draft, slot: int, *, has_read_it: bool) -> None:
     if has_read_it and is_published:
         _use(draft, slot)
     else:
-        asking_members.ask(draft, slot)
+        draft.ask(slot)
 
 
 def _use(draft: Draft, slot: int) -> None:

@@ -146,20 +146,16 @@ def _run(config: JobConfig) -> int:
         claimed = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, claimed.epochs)
         watch = seen.claims(claim.Watch(config.clients, claimed.epochs, job, stop))
-        recovered = None
-        if checkpoint.is_new and not stop.is_set():
-            recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
-            claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
-        epochs = claimed.epochs
-        log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
+        claimed, recovered = _read_back(config, checkpoint, signs, claimed, stop, seen)
+        log.info("claimed", **{f"epoch[{p}]": epoch for p, epoch in claimed.epochs.items()})
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
-        clock = seen.coordinates(epochs, partitions, keys, kept.same)
+        clock = seen.coordinates(claimed.epochs, partitions, keys, kept.same)
         vigil.end()
         processor = _processor(config, checkpoint, claimed, partitions)
         last_run.begins(checkpoint)
         starting = None
         if recovered is not None and not stop.is_set():
-            starting = _load(spark, config, processor, recovered, epochs, stop, seen, keys)
+            starting = _load(spark, config, processor, recovered, claimed.epochs, stop, seen, keys)
         if not stop.is_set():
             running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -217,6 +213,22 @@ def _processor(
         careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
+
+
+def _read_back(
+    config: JobConfig,
+    checkpoint: Checkpoint,
+    signs: coordinator_signs.Signs,
+    claimed: takeover.Claimed,
+    stop: threading.Event,
+    seen: Seen,
+) -> tuple[takeover.Claimed, recovery.Recovered | None]:
+    """The claims with which the job goes on, and the groups, if the checkpoint is new."""
+    if not checkpoint.is_new or stop.is_set():
+        return claimed, None
+    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+    claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
+    return claimed, recovered
 
 
 def _load(

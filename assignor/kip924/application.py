@@ -16,6 +16,7 @@ from typing import cast
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.errors import AssignorError, InvalidPlacement
 from muster.assignor.kip924.validation import Claim, first_violation
 from muster.assignor.kip924.values import (
@@ -32,7 +33,6 @@ from muster.assignor.kip924.values import (
 )
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement
 from muster.assignor.reason_arrays import Moves, Reasons, changed
-from muster.assignor.warm_copies import Copies
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import RackLists, Subtopology
 

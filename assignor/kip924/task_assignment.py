@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.errors import AssignorError
 from muster.assignor.kip924.application import ApplicationState, holdings, violation_of
 from muster.assignor.kip924.values import (
@@ -28,7 +29,6 @@ from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import tagged_standbys
-from muster.assignor.warm_copies import Copies
 from muster.protocol.ids import Task
 
 Assignments = Mapping[str, KafkaStreamsAssignment]

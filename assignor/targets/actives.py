@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.copy_lags import NO_COPY, Copies, Longs, contains
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.solvers.fewest_moves import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
-from muster.assignor.warm_copies import NO_COPY, Copies, Longs, contains
 from muster.protocol.tasks import IntArray
 
 READY, WARM, LEARNER, STANDBY, COLD_COPY, NO_STATE = range(6)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs
 from muster.assignor.model import BoolArray, Pairs
 from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.standby_request import NEW_COPY, ExistingCopies, StandbyRequest
-from muster.assignor.warm_copies import Longs
 from muster.protocol.tasks import IntArray
 
 _COMPARED = 8

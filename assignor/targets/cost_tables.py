@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from muster.assignor.copy_lags import NO_COPY, Copies, Longs, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
-from muster.assignor.warm_copies import NO_COPY, Copies, Longs, contains
 
 READY, WARM, LEARNER, STANDBY, COLD_COPY, UNREPORTED, NO_STATE = range(7)
 """How good a copy is as a destination, best first.

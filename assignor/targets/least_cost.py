@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies, Longs
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import DUE_NOTHING_MORE, Counts, fair_sum, left_to_others, slack
@@ -20,7 +21,6 @@ from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.racks import STATELESS, Prices, Racks
 from muster.assignor.targets.restricted import restricted
 from muster.assignor.targets.subtopology_bounds import windows
-from muster.assignor.warm_copies import Copies, Longs
 from muster.protocol.tasks import IntArray
 
 _MOVES_ONLY = Prices(0, 1)

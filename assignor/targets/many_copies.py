@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.fewest_moves import dealt
 from muster.assignor.solvers.shares import Counts
@@ -22,7 +23,6 @@ from muster.assignor.targets.standby_request import (
     StandbyRequest,
     joined,
 )
-from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.model import NO_MEMBER, Pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares
@@ -16,7 +17,6 @@ from muster.assignor.targets.plan_data import Actives, Plan, Settled, inputs_of,
 from muster.assignor.targets.racks import Prices
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.strategies import chosen
-from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

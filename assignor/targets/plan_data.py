@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.racks import STATELESS, Prices, Racks, differ, racks_of
 from muster.assignor.targets.standby_request import StandbyRequest, Toll
 from muster.assignor.targets.subtopology_bounds import bound_of
-from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

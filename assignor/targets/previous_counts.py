@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.reason_arrays import Moves, Reasons, changed, stopped
 from muster.assignor.reason_texts import gained
@@ -36,7 +37,6 @@ from muster.assignor.targets.standby import choices
 from muster.assignor.targets.standby_exchange import exchanged
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
-from muster.assignor.warm_copies import Copies, code, contains
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs
 from muster.assignor.model import BoolArray, GroupView
 from muster.assignor.targets.traffic import UNKNOWN, Reads, reads
-from muster.assignor.warm_copies import Longs
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.targets.actives import uneven
 from muster.assignor.targets.cost_tables import Figures
@@ -27,7 +28,6 @@ from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
-from muster.assignor.warm_copies import Longs
 from muster.protocol.tasks import IntArray
 
 _FORBIDDEN = 1 << 40

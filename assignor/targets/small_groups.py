@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.cheapest_in_box import Box, folded
 from muster.assignor.solvers.fewest_moves import held
@@ -26,7 +27,6 @@ from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.racks import STATELESS
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
 from muster.assignor.targets.subtopology_bounds import windows
-from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 

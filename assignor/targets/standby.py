@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies, Longs, code, contains
 from muster.assignor.model import BoolArray, Pairs, no_pairs
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.fewest_moves import held
@@ -27,7 +28,6 @@ from muster.assignor.targets.standby_request import (
     StandbyRequest,
     joined,
 )
-from muster.assignor.warm_copies import Copies, Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 MAX_ARCS = 1_500_000

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.assignor.copy_lags import Longs, code, contains
 from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.flow import TOO_DEAR, CostsTooLarge
 from muster.assignor.solvers.shares import Counts
-from muster.assignor.warm_copies import Longs, code, contains
 from muster.protocol.tasks import IntArray
 
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, no_pairs
 from muster.assignor.solvers.fewest_moves import held, settle
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.restricted import Takers, counts
 from muster.assignor.targets.standby import placed
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest, joined
-from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 

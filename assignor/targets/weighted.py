@@ -22,12 +22,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.assignor.copy_lags import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.least_cost import ByCost
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
-from muster.assignor.warm_copies import Copies
 from muster.protocol.tasks import IntArray
 
 Floats: TypeAlias = NDArray[np.float64]

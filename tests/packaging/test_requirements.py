@@ -20,7 +20,7 @@ ROW = re.compile(r"^\| *([A-Z][A-Z0-9]*-[A-Z]?[0-9A-Z-]+) *\|(.*)\|\s*$", re.MUL
 NOT_OURS, UTILITY = "not ours", "utility for plug-ins: "
 VALUES = {
     *(f"muster.protocol.{name}" for name in ("ids", "digest", "events", "records", "errors")),
-    *(f"muster.assignor.{n}" for n in ("model", "errors", "check", "warm_copies", "reason_arrays")),
+    *(f"muster.assignor.{n}" for n in ("model", "errors", "check", "copy_lags", "reason_arrays")),
     "muster.assignor.kip924.values",
 }
 """Modules that do not show that a test runs live code; utilities' tests use `check` as well."""
