@@ -73,12 +73,14 @@ worker.sentMs = Infinity; // no heartbeat is due
 worker.begin();
 const hear = (revision, numbers, report = false) => worker.hear({
   incarnation: worker.session, coordinator_epoch: revision, generation: 1, epoch: 1, revision,
-  active: numbers.map((number) => ({ label: "0_", number })), standby: [], learner: [], report, fault: "",
+  active: numbers.map((number) => ({ label: "0_", number })), standby: [], learner: [],
+  report, fault: "",
   session_timeout_ms: 60_000, heartbeat_interval_ms: 60_000, message: "",
 });
 const end = async (number) => {
   ends.get(number)();
-  while ([...worker.held.values()].some(({ task }) => task.number === number)) await new Promise(setImmediate);
+  const isHeld = () => [...worker.held.values()].some(({ task }) => task.number === number);
+  while (isHeld()) await new Promise(setImmediate);
 };
 hear(1, [0, 1, 2]);
 await new Promise(setImmediate);
@@ -142,7 +144,7 @@ def test_a_shorter_session_on_node() -> None:
 
 
 def test_a_leave_on_node() -> None:
-    """What was revoked before is reported as it stops; a question is answered, and no record obeyed."""
+    """It reports what was revoked before as it stops, answers a question, and obeys no record."""
     done = _on_node(LEAVES)
     events = [["Join", 0], ["Report", 2], ["Report", 2], ["Leave", 0]]
     assert json.loads(done.stdout.splitlines()[-1]) == [[False, True], events, 3]
