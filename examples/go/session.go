@@ -63,7 +63,7 @@ func (w *Worker) hear(a *Assignment) {
 		w.hearFault(a)
 		return
 	}
-	if w.newest == nil || a.Revision > w.newest.Revision {
+	if !w.leaving && (w.newest == nil || a.Revision > w.newest.Revision) { // leaving: all stops anyway
 		if w.newest == nil {
 			w.admitted(a)
 		} else {
@@ -71,7 +71,7 @@ func (w *Worker) hear(a *Assignment) {
 		}
 		w.newest = a
 		w.renew()
-		if w.leaving || w.fenced() {
+		if w.fenced() {
 			return
 		}
 		w.settle()
@@ -223,7 +223,7 @@ func (w *Worker) report() {
 		if running.ready {
 			sets[3] = append(sets[3], h.Task)
 		}
-		if running.stopping && w.newest.wanted[h.Task] != h.Role {
+		if w.givenUp(h) {
 			sets[4] = append(sets[4], h.Task)
 		}
 	}
@@ -239,11 +239,12 @@ func (w *Worker) report() {
 
 func (w *Worker) heartbeat() {
 	digest := uint64(0)
-	for h, running := range w.held {
-		if running.stopping && w.newest.wanted[h.Task] != h.Role {
-			h.Role += 4
+	for h := range w.held {
+		role := h.Role
+		if w.givenUp(h) {
+			role += 4
 		}
-		digest += digestOf(h.Task, h.Role)
+		digest += digestOf(h.Task, role)
 	}
 	w.beating = true
 	out := binary.AppendVarint(appendBytes([]byte(heartbeatFrame), w.member), w.newest.Epoch)
@@ -342,13 +343,20 @@ func (w *Worker) stopped(held Held, running *Running) {
 		w.lose(held.Task.String() + " ended by itself")
 		return
 	}
+	// While the member leaves, others wait for what a record has revoked; the leave releases the rest.
+	due := !w.leaving || w.givenUp(held)
 	delete(w.held, held)
-	if w.newest != nil && !w.leaving && !w.fenced() {
-		if w.reportMs == 0 {
-			w.reportMs = bootMs() + gatherMs
-		}
+	if due && w.reportMs == 0 {
+		w.reportMs = bootMs() + gatherMs
+	}
+	if !w.leaving {
 		w.settle() // a task may have waited until it stopped in its other role
 	}
+}
+
+// givenUp: a record has revoked the task, which still has to stop.
+func (w *Worker) givenUp(held Held) bool {
+	return w.held[held].stopping && w.newest.wanted[held.Task] != held.Role
 }
 
 func (w *Worker) stopAll() {

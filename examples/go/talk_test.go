@@ -146,9 +146,9 @@ func names(w *Worker) (all []string) {
 func sets(w *Worker) map[string][]string {
 	sets := map[string][]string{"active": {}, "standby": {}, "learner": {}, "releasing": {}}
 	add := func(name string, held Held) { sets[name] = append(sets[name], held.Task.String()) }
-	for held, running := range w.held {
+	for held := range w.held {
 		add([...]string{active: "active", standby: "standby", learner: "learner"}[held.Role], held)
-		if running.stopping && w.newest.wanted[held.Task] != held.Role {
+		if w.givenUp(held) {
 			add("releasing", held)
 		}
 	}
@@ -181,6 +181,38 @@ func TestShorterSession(t *testing.T) {
 	w.hear(&Assignment{Incarnation: w.session, Revision: 3, SessionTimeoutMs: 60_000})
 	if left := w.lease.Load() - told; w.mustTell() || left != 56_400 {
 		t.Errorf("%d ms of a longer session", left)
+	}
+}
+
+// TestLeaves: a member that leaves reports what a record had revoked before, as it stops, and answers a
+// coordinator that asks; it obeys no record.
+func TestLeaves(t *testing.T) {
+	sent := []string{}
+	w := &Worker{member: "W1", session: 1, leaving: true, held: map[Held]*Running{},
+		send: func(value []byte, _ bool) { sent = append(sent, string(value[:10])) }}
+	kept, revoked, slow := Task{"0_", 0}, Task{"0_", 1}, Task{"0_", 2}
+	w.newest = &Assignment{Revision: 2, SessionTimeoutMs: 60_000, HeartbeatIntervalMs: 60_000, wanted: map[Task]int{kept: active}}
+	w.formerMs, w.heardMs, w.readMs, w.sentMs = 60_000, bootMs(), bootMs(), bootMs()
+	w.renew()
+	for _, task := range []Task{kept, revoked, slow} {
+		w.held[Held{task, active}] = &Running{stopping: true}
+	}
+	stop := func(task Task) { w.stopped(Held{task, active}, w.held[Held{task, active}]) }
+	stop(kept)
+	if w.reportMs != 0 {
+		t.Error("what the leave releases is reported")
+	}
+	stop(revoked)
+	for w.reportMs > 0 && len(sent) == 0 {
+		w.tick()
+	}
+	if !slices.Equal(sent, []string{reportFrame}) {
+		t.Errorf("what was revoked before is not reported: %q", sent)
+	}
+	asks := &Assignment{Incarnation: 1, CoordinatorEpoch: 9, Revision: 3, Report: true, wanted: map[Task]int{revoked: active}}
+	w.hear(asks)
+	if len(sent) != 2 || w.coordinator != 9 || w.newest == asks || len(w.held) != 1 {
+		t.Errorf("%d events after a question, coordinator %d, %d held", len(sent), w.coordinator, len(w.held))
 	}
 }
 

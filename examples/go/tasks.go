@@ -55,7 +55,9 @@ func readSet(data []byte, units []Unit) (tasks []Task) {
 			total += unit.Size
 		}
 		unit, start := 0, int64(0)
-		for _, position := range r.segment(total) {
+		positions := r.segment(total)
+		check(len(tasks)+len(positions) <= tasksMax, "more than %d tasks", tasksMax)
+		for _, position := range positions {
 			for ; position >= start+together[unit].Size; unit++ {
 				start += together[unit].Size
 			}

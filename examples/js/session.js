@@ -41,12 +41,12 @@ export class Worker {
     if (!mine || a.coordinator_epoch < this.coordinator) return;
     this.coordinator = a.coordinator_epoch;
     if (a.fault) return this.hearFault(a);
-    if (this.newest === null || a.revision > this.newest.revision) {
+    if (!this.leaving && (this.newest === null || a.revision > this.newest.revision)) { // leaving: all stops anyway
       if (this.newest === null) this.admitted(a);
       else this.retime(a);
       this.newest = a;
       this.renew();
-      if (this.leaving || this.fenced()) return;
+      if (this.fenced()) return;
       this.settle();
     }
     if (a.report || this.mustTell()) this.report();
@@ -242,12 +242,12 @@ export class Worker {
     Object.assign(held, { stopping: true, ready: false }).stop();
     held.done.then(() => {
       if (this.held.get(held.key) !== held) return; // lost meanwhile
+      if (this.fenced()) return;
+      // While the member leaves, others wait for what a record has revoked; the leave releases the rest.
+      if (!this.leaving || this.givenUp(held)) this.reportMs ||= bootMs() + GATHER_MS;
       this.held.delete(held.key);
       if (this.leaving) this.leave();
-      else if (!this.fenced()) {
-        this.reportMs ||= bootMs() + GATHER_MS;
-        this.settle(); // a task may have waited until it stopped in its other role
-      }
+      else this.settle(); // a task may have waited until it stopped in its other role
     });
   }
 

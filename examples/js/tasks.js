@@ -16,7 +16,9 @@ export function readSet(data, units) {
   check(data[0] === 1 || data[0] === 2, `set codec ${data[0]}`);
   for (const together of data[0] === 1 ? [units] : units.map((unit) => [unit])) {
     let [unit, start] = [0, 0];
-    for (const position of segment(reader, together.reduce((sum, { size }) => sum + size, 0))) {
+    const positions = segment(reader, together.reduce((sum, { size }) => sum + size, 0));
+    check(tasks.length + positions.length <= TASKS_MAX, `more than ${TASKS_MAX} tasks`);
+    for (const position of positions) {
       while (position >= start + together[unit].size) start += together[unit++].size;
       const { label } = together[unit];
       tasks.push({ label, number: position - start - first(label) });

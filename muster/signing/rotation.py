@@ -107,11 +107,17 @@ def rotated(
     }
 
     def ended(row: Mapping[str, Any]) -> Document:
-        if row.get("until_ms") is not None or _scope(row) not in due:
+        begins_ms, ends_ms = row.get("from_ms", 0), row.get("until_ms")
+        if _scope(row) not in due or (ends_ms is not None and overlap_ms is None):
             return dict(row)
-        window_ms = row.get("window_ms", DEFAULTS[WINDOW])
-        until_ms = from_ms + (window_ms if overlap_ms is None else overlap_ms)
-        return {**row, "until_ms": max(until_ms, row.get("from_ms", 0))}
+        if overlap_ms is None:
+            until_ms = max(from_ms + row.get("window_ms", DEFAULTS[WINDOW]), begins_ms)
+            return {**row, "until_ms": until_ms}
+        # An earlier rotation may have let it verify for longer, or begin later than the new key.
+        until_ms = from_ms + overlap_ms
+        if ends_ms is not None and ends_ms <= until_ms:
+            return dict(row)
+        return {**row, "from_ms": min(begins_ms, until_ms), "until_ms": until_ms}
 
     result = {**document, KEYS: [ended(row) for row in recent]}
     for groups, callers in sorted(due):

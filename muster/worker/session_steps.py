@@ -160,10 +160,14 @@ class Steps:
             if record.fault is not None:
                 return self._take_fault(record, record.fault)
             return self._obey(record, now_ms)
-        if record.incarnation != self.incarnation or record.coordinator_epoch < self._seen[0]:
-            return []
         # A coordinator that lost its checkpoint asks for a report in a record with the last
         # revision it knew. Such an assignment is older than the holding: only the request counts.
+        return self._answer(record, now_ms)
+
+    def _answer(self, record: MemberAssignment, now_ms: int) -> list[Action]:
+        """Report if the record asks for it, and obey nothing else of it."""
+        if record.incarnation != self.incarnation or record.coordinator_epoch < self._seen[0]:
+            return []
         self._seen = (record.coordinator_epoch, self._seen[1])
         self._is_apart = record.apart
         return self._report(now_ms) if record.report else []
@@ -363,9 +367,11 @@ class Steps:
         record = session_input.record
         if isinstance(record, MemberGone):
             return self._lose(REMOVED, False)
-        if record.fault is None or not self._is_news(record):
-            return []
-        return self._take_fault(record, record.fault)
+        if record.fault is not None:
+            return self._take_fault(record, record.fault) if self._is_news(record) else []
+        # Everything stops anyway. But a new coordinator moves no task of the group before every
+        # member has answered its question.
+        return self._answer(record, now_ms)
 
     def _end(self, _: Input, now_ms: int) -> list[Action]:
         return self._end_with(End(None, "left"))

@@ -264,6 +264,20 @@ def test_a_compromised_key_ends_when_the_new_one_signs() -> None:
     assert (new["from_ms"], old["until_ms"]) == (T + 5_001, T + 5_001)
 
 
+def test_every_compromised_key_ends_when_the_new_one_signs() -> None:
+    """A key that an earlier rotation has replaced ends then, too, and so does one yet to begin."""
+    before = rotation.rotated(rotation.new_key({}, T), T + 1_000)
+    after = rotation.rotated(before, T + 2_000, spread_ms=5_000, overlap_ms=0)
+    new, *old = keyring_file.parsed(after, "k").keys
+    assert (new.from_ms, new.until_ms) == (T + 7_000, None)
+    assert [key.until_ms for key in old] == [T + 7_000] * 2
+    ring = keyring_file.parsed(after, "k")
+    signers = [ring.signer("g", Caller.MEMBER, T + ms) for ms in (6_999, 7_000)]
+    assert [key.id for key in signers if key] == [old[-1].id, new.id]
+    again = rotation.rotated(after, T + 2_000, spread_ms=9_000, overlap_ms=0)
+    assert {row["until_ms"] for row in again["keys"][2:]} == {T + 7_000}
+
+
 def test_each_scope_rotates_by_itself_when_it_is_due() -> None:
     """With `only_due` only the key that is older than the TTL is replaced."""
     both = rotation.new_key({}, T, callers=["member"])

@@ -41,7 +41,7 @@ from muster.worker.messages import (
     Take,
 )
 from muster.worker.session_states import State
-from muster.worker.session_steps import JOIN_PAUSE_MAX_MS, mixed63
+from muster.worker.session_steps import GATHER_MS, JOIN_PAUSE_MAX_MS, mixed63
 
 # -------------------------------------------------------------------------------------- stories
 
@@ -297,6 +297,24 @@ def test_leaving_keeps_the_session_alive() -> None:
     assert kinds(talk.later(BEAT_MS)) == ["Heartbeat"]
     leave, _ = talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"])))
     assert leave.event.temporary
+
+
+def test_a_leaving_member_answers_a_new_coordinator() -> None:
+    """The group moves no task before every member has answered; the rest of the record is ignored.
+
+    What stops afterwards is reported to the new coordinator, which ignores reports to an older one.
+    """
+    talk = Talk().member("0_0", "0_1", "0_2")
+    talk.read("0_2")
+    held = talk.holding
+    talk.give(LeaveAsked())
+    revision = talk.session.record.revision
+    (answer,) = sent(talk.read("0_3", coordinator_epoch=8, report=True, revision=revision + 1))
+    assert (answer.holding, answer.revision, answer.coordinator_epoch) == (held, revision, 8)
+    assert talk.read("0_3", coordinator_epoch=7, report=True) == []
+    talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"])))
+    (report,) = sent(talk.later(GATHER_MS))
+    assert report.coordinator_epoch == 8
 
 
 def test_leaving_without_tasks() -> None:

@@ -62,6 +62,40 @@ left.push(worker.leaseMs - worker.heardMs, worker.mustTell());
 console.log(JSON.stringify([sent, left]));
 """
 """A worker whose events had the rhythm of a long session reads that it is shorter now."""
+LEAVES = """
+import { Worker } from "./session.js";
+
+const [sent, ends] = [[], new Map()];
+const work = ({ number }) => new Promise((end) => ends.set(number, end));
+const worker = new Worker("W1", work, null, () => {});
+worker.send = (schema, fields) => sent.push([schema, fields.revision ?? 0]);
+worker.sentMs = Infinity; // no heartbeat is due
+worker.begin();
+const hear = (revision, numbers, report = false) => worker.hear({
+  incarnation: worker.session, coordinator_epoch: revision, generation: 1, epoch: 1, revision,
+  active: numbers.map((number) => ({ label: "0_", number })), standby: [], learner: [],
+  report, fault: "",
+  session_timeout_ms: 60_000, heartbeat_interval_ms: 60_000, message: "",
+});
+const end = async (number) => {
+  ends.get(number)();
+  const isHeld = () => [...worker.held.values()].some(({ task }) => task.number === number);
+  while (isHeld()) await new Promise(setImmediate);
+};
+hear(1, [0, 1, 2]);
+await new Promise(setImmediate);
+hear(2, [0]);
+worker.leave();
+await end(0);
+const isDue = [worker.reportMs > 0];
+await end(1);
+isDue.push(worker.reportMs > 0);
+while (worker.reportMs) worker.tick();
+hear(3, [0, 1], true);
+await end(2);
+console.log(JSON.stringify([isDue, sent, worker.coordinator]));
+"""
+"""A worker that leaves, of three tasks of which two had been revoked before."""
 REJECTS = 'async () => { throw new Error("no such table"); }'
 NOTICES = "async (task, role, given, signal, mayRun) => { while (mayRun()); }"
 
@@ -107,6 +141,13 @@ def test_a_shorter_session_on_node() -> None:
     """It counts from the report on; a report that is acknowledged too late proves nothing."""
     done = _on_node(SHORTENS)
     assert json.loads(done.stdout) == [["Join", "Report"], [1_780, True, 56_400, False]]
+
+
+def test_a_leave_on_node() -> None:
+    """It reports what was revoked before as it stops, answers a question, and obeys no record."""
+    done = _on_node(LEAVES)
+    events = [["Join", 0], ["Report", 2], ["Report", 2], ["Leave", 0]]
+    assert json.loads(done.stdout.splitlines()[-1]) == [[False, True], events, 3]
 
 
 def test_work_that_rejects_on_node() -> None:

@@ -215,8 +215,10 @@ def hostile_vectors() -> list[dict]:
     """Values of assignments that readers must refuse, and why."""
     good = encode(some_assignments()["one task"]).value
 
-    def crafted(size: int, data: bytes) -> bytes:
-        return write("MemberAssignment", {"units": [{"label": "0_", "size": size}], "active": data})
+    def crafted(size: int, data: bytes, *more_sizes: int) -> bytes:
+        sizes = (size, *more_sizes)
+        units = [{"label": f"{n}_", "size": size} for n, size in enumerate(sizes)]
+        return write("MemberAssignment", {"units": units, "active": data})
 
     return [
         {"name": name, "value": value.hex()}
@@ -233,6 +235,7 @@ def hostile_vectors() -> list[dict]:
                 2**31 - 1, b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x20"
             ),
             "all of 2^31 tasks": crafted(2**31 - 1, b"\x01\x80"),
+            "all of two units, one task too many": crafted(2**22, b"\x02\x80\x80", 1),
             "a range beyond its size": crafted(10, b"\x01\x01\x01\x00\x04\x01\xff"),
             "a bitmap cut short": crafted(100, b"\x01\x04\xff"),
             "an unknown set codec": crafted(10, b"\x63\x00"),
