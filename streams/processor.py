@@ -58,6 +58,7 @@ from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
     Inbox,
     config_check,
+    is_found,
     open_lane,
     read_refused,
     refuse,
@@ -200,7 +201,9 @@ class GroupProcessor(StatefulProcessor):
         may_count: Callable[[bytes], bool] = lambda entry: True,
     ) -> byte_limits.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
-        return byte_limits.of((row[1] for row in rows), bytes_max, self._is_config, may_count)
+        signed = self._signing_keys is not None
+        kinds = self._is_config, may_count, functools.partial(is_found, signed=signed)
+        return byte_limits.of((row[1] for row in rows), bytes_max, *kinds)
 
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick

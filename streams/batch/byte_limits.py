@@ -8,8 +8,9 @@ the process, decoding them takes minutes, and all other groups wait. So a group'
 is limited while its rows come in, before any is decoded:
 
 - of configs and deletions only the newest `CONFIGS_MAX` are in the share, and of large ones the
-  newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member. Those
-  whose signature is refused are counted apart, with the same limits, so they displace no others;
+  newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member. What
+  discovery found is counted apart, with the same limits, because it replaces no config. So are
+  those whose signature is refused, so they displace no others;
 - other rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
 - larger rows are in the share, oldest first, until they have `bytes_max` bytes together.
 
@@ -74,6 +75,7 @@ def of(
     most: int,
     is_config: Callable[[bytes], bool],
     may_count: Callable[[bytes], bool] = lambda row: True,
+    is_found: Callable[[bytes], bool] = lambda row: False,
 ) -> Share:
     """Sort the rows of a lane and separate those beyond the share of its group.
 
@@ -82,21 +84,22 @@ def of(
     Args:
         rows: packed rows, in any order.
         most: bytes that the large rows may have together.
-        is_config: whether a packed row is a config.
-        may_count: whether the signature of a packed config lets it count.
+        is_config: whether a packed row is of the config topic.
+        may_count: whether the signature of such a row lets it count.
+        is_found: whether such a row is what discovery found.
     """
     small: list[bytes] = []
     beyond: list[bytes] = []
     large = _Oldest(most, beyond)
-    counting, refused = _Configs(beyond), _Configs(beyond)
+    counting, found, refused = _Configs(beyond), _Configs(beyond), _Configs(beyond)
     for row in rows:
         if is_config(row):
-            (counting if may_count(row) else refused).add(row)
+            (refused if not may_count(row) else found if is_found(row) else counting).add(row)
         elif len(row) <= LARGE_BYTES:
             small.append(row)
         else:
             large.add(row)
-    entries = [*small, *counting.kept(), *refused.kept(), *large.kept()]
+    entries = [*small, *counting.kept(), *found.kept(), *refused.kept(), *large.kept()]
     return Share(sorted(entries), sorted(beyond))
 
 

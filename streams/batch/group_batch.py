@@ -213,6 +213,8 @@ def take(
             unverified=unverified,
             predecessors_obey=publisher.predecessors_obey,
         )
+        if stored.is_quarantined:
+            before.sessions.renew_wake_up()  # the quarantine took the published one back
         step = advance(
             before,
             inbox.events,

@@ -171,11 +171,14 @@ def open_lane(
     quick = _heartbeats(parsed.group, entries, topics)
     budget = Budget(limits, _newest_ms(entries))
     reader = _Reader(key, topics, schemas, budget, gate)
-    # Configs are read first, the newest before the others, because they raise the limits.
+    # Configs are read first, because they raise the limits. The newest one and the newest of what
+    # was found are read before the others, which they replace.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
+    found = [place for place in reversed(places) if is_found(entries[place])]
+    written = [place for place in reversed(places) if not is_found(entries[place])]
     configs = {
         place: reader.config(entries[place], b"" if gate is None else signatures[place])
-        for place in reversed(places)
+        for place in (*written[:1], *found[:1], *written[1:], *found[1:])
     }
     for position, entry in enumerate(entries):
         ready = quick.get(position) or configs.get(position)
@@ -217,6 +220,15 @@ def config_check(
         return gate.verdict_on_config(*unpack(plain, topics), signature) is None
 
     return may_count
+
+
+def is_found(entry: bytes, *, signed: bool = False) -> bool:
+    """Whether a packed row of the config topic says what was found for a group's sources.
+
+    `signed`: whether the row has room for a signature.
+    """
+    at = HEADER.size + (1 + entry[HEADER.size] if signed else 0)
+    return entry.startswith(PREFIX["TopicsFound"], at)
 
 
 def _newest_ms(entries: Sequence[bytes]) -> int:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.streams.operator import INPUT, LANE, Operator, config, join, of_kind
+from support.streams.operator import INPUT, LANE, G, Operator, config, join, of_kind
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupConfig, Origin
+from muster.protocol.events import Event, GroupConfig, Origin, TopicsFound
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import GroupSnapshot, Rejected
-from muster.protocol.tasks import TaskSet
+from muster.protocol.sources import Found, Source
+from muster.protocol.tasks import Subtopology, TaskSet
 from muster.streams import processor
-from muster.streams.batch import byte_limits, letter_limits
+from muster.streams.batch import byte_limits, letter_limits, work_limits
+from muster.streams.batch.inbox import is_found
 from muster.streams.source import HEADER
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -147,3 +149,62 @@ def test_a_group_is_served_beside_its_flood() -> None:
     (summary,) = (r for r in of_kind(records, Rejected) if r.reason == DeadLetter.LEFT_OUT)
     assert f"{41 - len(read) - len(late)} more dead letters" in summary.message
     assert of_kind(records, GroupSnapshot)[-1].members.__len__() == 40
+
+
+WANTED = Source(topics=("orders",))
+
+
+def discovered(partitions: int) -> TopicsFound:
+    """What discovery has found for the source: one topic of that many partitions."""
+    unit = Subtopology("orders", partitions)
+    return TopicsFound(group=G, found=(Found(source=WANTED, units=(unit,)),))
+
+
+def on_config_topic(events: Sequence[Event]) -> list[bytes]:
+    """Events of the config topic as packed rows, one a millisecond."""
+    origins = [Origin("muster.config", 0, n, 1_000 + n) for n in range(len(events))]
+    values = [codec.encode(event).value for event in events]
+    return [pack(origin, value, INPUT) for origin, value in zip(origins, values, strict=True)]
+
+
+def test_what_discovery_finds_does_not_displace_a_config() -> None:
+    """Found topics replace no config, however many of them come after it in one batch."""
+    letter_limits._unreported.clear()
+    declares = replace(config(), sources=(WANTED,), tasks=())
+    found = [discovered(partitions) for partitions in range(1, 7)]
+    records = Operator().batch(LANE, on_config_topic([declares, *found]))
+    assert len(of_kind(records, GroupSnapshot)[-1].holder) == 6
+    letters = of_kind(records, Rejected)
+    assert [letter.origin.offset for letter in letters] == [1, 2]  # the oldest of what was found
+
+
+def test_a_large_config_and_what_was_found_for_it_are_in_the_share() -> None:
+    """Of each kind the newest large one is."""
+    rows = [row(n, 10_000, "config") for n in range(4)]
+    shared = byte_limits.of(rows, 0, is_config, is_found=lambda each: each in rows[1::2])
+    assert shared.entries == rows[2:]
+
+
+def test_the_newest_of_each_kind_counts_where_the_credit_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An operator and discovery each write once what the group is to be; the newest is wanted."""
+    monkeypatch.setattr(work_limits, "CREDIT_CONFIGS_US", 1_500)
+    old, new = (
+        replace(config(settings={"heartbeat.interval.ms": ms}), sources=(WANTED,), tasks=())
+        for ms in (3_000, 4_000)
+    )
+    records = Operator().batch(LANE, on_config_topic([old, new, discovered(3), discovered(4)]))
+    snapshot = of_kind(records, GroupSnapshot)[-1]
+    assert (snapshot.settings.heartbeat_interval_ms, len(snapshot.holder)) == (4_000, 4)
+    assert [letter.origin.offset for letter in of_kind(records, Rejected)] == [0, 2]
+
+
+@pytest.mark.parametrize("signature", [None, b"", b"signature"])
+def test_found_topics_are_known_by_their_beginning(signature: bytes | None) -> None:
+    """Whether a row has room for a signature, and whether it has one."""
+    for event in (config(), discovered(3)):
+        origin = Origin("muster.config", 0, 0, 1_000)
+        entry = pack(origin, codec.encode(event).value, INPUT, signature)
+        is_what_was_found = isinstance(event, TopicsFound)
+        assert is_found(entry, signed=signature is not None) == is_what_was_found

@@ -164,6 +164,20 @@ def test_a_release_takes_up_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_a_released_group_is_woken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quarantine takes the wake-up back; without a new one no tick would come for the group.
+
+    So a member that died meanwhile would never expire where no other member writes.
+    """
+    poisoned(monkeypatch, poisons=lambda event: isinstance(event, Tick))
+    operator = Operator()
+    operator.feed(1_000, config(), join())  # to be woken at 11,000, if not before
+    repeated(operator, 2_000, Tick(group=G))
+    monkeypatch.setattr(group_batch, "advance", advance)
+    wake_ups = of_kind(operator.feed(900_000, config()), WakeUp)
+    assert [wake_up.at_ms for wake_up in wake_ups] == [12_000]
+
+
 def started_again(before: Operator, prefixes: Sequence[str]) -> Operator:
     """The job with the same checkpoint, other prefixes, and nothing in memory."""
     processor._cache.clear()
