@@ -51,7 +51,7 @@ class ByWeight:
         self._inputs, self._by_cost = inputs, by_cost
 
     def actives(self, actives: Actives, placed: IntArray) -> Settled | None:
-        """Owners balanced by weight beside `placed` (int32[T]); None if these weigh alike."""
+        """Owners balanced by weight beside `placed` (int32[T]); None where counts say the same."""
         settled = self._balanced(actives, placed, at_once=self._inputs.at_once)
         if settled is None or self._inputs.racks is None:
             return settled
@@ -67,16 +67,17 @@ class ByWeight:
         return Settled(owner, cost, settled.complete)
 
     def meanwhile(self, actives: Actives, running: IntArray) -> Settled | None:
-        """Owners of stateless tasks beside what runs now (int32[T]); None if these weigh alike."""
+        """Owners of stateless tasks beside what runs now (int32[T]); None: as in `actives`."""
         return self._balanced(actives, running, at_once=True)
 
     def _balanced(self, actives: Actives, beside: IntArray, *, at_once: bool) -> Settled | None:
         copies, capacity = self._inputs.copies, self._inputs.capacity
         weight = copies.view.tasks.weight
         of_these = weight[actives.task]
-        if (of_these == of_these[0]).all():
-            return None
         placed = np.flatnonzero(beside != NO_MEMBER)
+        alike = bool((of_these == of_these[0]).all())
+        if alike and (len(placed) == 0 or of_these[0] == 0):  # else those placed weigh otherwise
+            return None
         load = np.bincount(beside[placed], weights=weight[placed], minlength=len(capacity))
         search = _Search(copies, actives, capacity, load.astype(np.float64), at_once=at_once)
         search.continue_learning(copies.view.learner)

@@ -56,6 +56,61 @@ def test_heavy_tasks_do_not_pile_up() -> None:
     assert score(view, placement).moved == 4
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("high-availability", {}),
+        ("sticky", {"rack_aware_assignment_strategy": "min_traffic"}),
+    ],
+)
+def test_light_stateless_tasks_make_up_for_heavy_stateful_ones(
+    name: str, config: dict[str, object]
+) -> None:
+    """Each kind weighs alike, the two differ: stateless tasks follow the weight, not the number.
+
+    By number every member had 8 or 9 tasks, and loads were 27, 18, 18 and 17.
+    """
+    near = (("r0",),)
+    units = [
+        Subtopology("heavy", 5, stateful=True, weight=10, source_racks=(near,) * 5),
+        Subtopology("light", 30, weight=1, source_racks=(near,) * 30),
+    ]
+    members = {f"P{n}": Member(rack=f"r{n % 2}") for n in range(3)}
+    life = Life(registry.get(name), units, members, config)
+    life.converge(1)
+    life.members["P3"] = Member(rack="r1")
+    life.converge(9)
+    view, placement = life.round()
+    assert score(view, placement).imbalance <= _tolerance(view) + 1e-9
+    assert not placement.reasons
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 2**40))
+def test_both_kinds_are_balanced_by_weight_together(seed: int) -> None:
+    """One weight for each kind, any history: no stateless task of a fuller member helps another."""
+    rng = random.Random(seed)
+    units = [
+        Subtopology("a", rng.randint(1, 6), stateful=True, weight=rng.choice([1, 3, 8])),
+        Subtopology("b", rng.randint(1, 20), weight=rng.choice([0.5, 1, 2, 5])),
+    ]
+    life = Life(registry.get("high-availability"), units, {"P0": Member(), "P1": Member()})
+    for number in range(2, 5):
+        life.converge(20)
+        life.members[f"P{number}"] = Member(capacity=rng.choice([1, 1, 2]))
+        if rng.random() < 0.3:
+            del life.members[rng.choice(sorted(life.members))]
+    life.converge(20)
+    view, placement = life.round()
+    level = _level(view, placement.active)
+    size = view.capacity / np.gcd.reduce(view.capacity)
+    for task in np.flatnonzero(~view.tasks.stateful).tolist():
+        source = int(placement.active[task])
+        after = level + view.tasks.weight[task] / size
+        helped = after < level[source] - 1e-9
+        assert not (helped & (level[source] - level > _tolerance(view) + 1e-9)).any(), level
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_weighted_groups_converge(seed: int) -> None:
     """Stateful tasks of different weight: warm-ups finish, nothing wanders for ever."""
