@@ -312,7 +312,7 @@ MUTANTS = (
     ),
     Mutant(
         "a member answers the question of a new coordinator",
-        Steps._read_record,
+        Steps._answer,
         "self._report(now_ms) if record.report else []",
         "[]",
         LOST,
