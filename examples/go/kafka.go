@@ -204,10 +204,15 @@ func (l *Link) readNames(names Names, wanted uint64) {
 			if end, open := left[record.Partition]; open && record.Offset+1 >= end {
 				delete(left, record.Partition)
 			}
-			if keyOfWhole(string(record.Key)) == key && !record.Attrs.IsControl() {
+			if keyOfWhole(string(record.Key)) != key || record.Attrs.IsControl() {
+				return
+			}
+			if err := attempt(func() {
 				if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
 					names.read(value)
 				}
+			}); err != nil { // another one may be the right one
+				log.Printf("a dictionary at offset %d cannot be read: %v", record.Offset, err)
 			}
 		})
 	}

@@ -71,10 +71,9 @@ func (w *Worker) hear(a *Assignment) {
 		}
 		w.newest = a
 		w.renew()
-		if w.fenced() {
+		if w.fenced() || w.settle() {
 			return
 		}
-		w.settle()
 	}
 	if a.Report || w.mustTell() {
 		w.report()
@@ -277,8 +276,9 @@ func (w *Worker) caughtUp(atMs int64) {
 	w.renew()
 }
 
-// settle releases what is held beyond the assignment and takes what it adds.
-func (w *Worker) settle() {
+// settle releases what is held beyond the assignment and takes what it adds; it returns whether it has
+// reported that. The same report again, signed in the same millisecond, would count as a repetition.
+func (w *Worker) settle() bool {
 	stopping, copies, names := false, false, map[Task]bool{}
 	for held, running := range w.held {
 		switch role := w.newest.wanted[held.Task]; {
@@ -297,9 +297,11 @@ func (w *Worker) settle() {
 			copies = copies || role != active
 		}
 	}
-	if copies || w.reportMs > 0 && !stopping { // copies are ready at once: nothing to restore
+	due := copies || w.reportMs > 0 && !stopping // copies are ready at once: nothing to restore
+	if due {
 		w.report()
 	}
+	return due
 }
 
 // change gives a copy another role. Its state stays, and there is nothing to report.

@@ -184,6 +184,19 @@ func TestShorterSession(t *testing.T) {
 	}
 }
 
+// TestOneReport: a copy to report and a question in one record are one report. Two would have the same
+// signature in the same millisecond, and a signature counts once.
+func TestOneReport(t *testing.T) {
+	sent := 0
+	w := &Worker{member: "W1", inbox: make(chan func(), 1000), held: map[Held]*Running{}, send: func([]byte, bool) { sent++ }}
+	w.begin()
+	w.hear(&Assignment{Incarnation: w.session, Revision: 1, Report: true, SessionTimeoutMs: 60_000,
+		wanted: map[Task]int{{"0_", 0}: standby}})
+	if sent != 2 {
+		t.Errorf("%d events instead of a join and a report", sent)
+	}
+}
+
 // TestLeaves: a member that leaves reports what a record had revoked before, as it stops, and answers a
 // coordinator that asks; it obeys no record.
 func TestLeaves(t *testing.T) {

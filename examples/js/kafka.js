@@ -15,6 +15,7 @@ export class Link {
   #joiner = new Joiner();
   #heard = Promise.resolve(); // records are handled in order, even if names must be read first
   #unread = false; // the newest record could not be decoded
+  #unsure = false; // whether the newest written record is in Kafka
   #closing = false;
 
   static async open(group, member, servers) {
@@ -30,11 +31,16 @@ export class Link {
     return link;
   }
 
+  // One value after the other. After a failure Kafka may have the record, and the client would give its sequence
+  // number to the next one, which Kafka then drops as a repetition. A new producer id has new numbers.
   async write(value) {
+    if (this.#unsure) await this.producer.initIdempotentProducer({});
     const key = Buffer.from(this.group);
     const headers = new Map();
     if (this.keys) headers.set(Buffer.from("signature"), this.keys.sign(this.group, MEMBERSHIP, key, value));
+    this.#unsure = true;
     await this.producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
+    this.#unsure = false;
   }
 
   // Gives the worker what is written to it, until this is closed.
@@ -77,10 +83,15 @@ export class Link {
   async #readNames(version) {
     const [key, joiner] = [`${this.group}||names`, new Joiner()];
     const take = (record) => {
-      const whole = wholeKey(String(record.key)) === key && joiner.feed(String(record.key), record.value);
-      if (!whole) return;
-      const { version, units } = readDictionary(whole);
-      this.#names.set(version, units);
+      if (wholeKey(String(record.key)) !== key) return;
+      try {
+        const whole = joiner.feed(String(record.key), record.value);
+        if (!whole) return;
+        const { version, units } = readDictionary(whole);
+        this.#names.set(version, units);
+      } catch (error) { // another one may be the right one
+        console.error(`a dictionary cannot be read: ${error.message}`);
+      }
     };
     const [own, , count] = (await this.#find(GROUPS, key, -2n)) ?? [];
     for (let i = 0; i < count && !this.#names.has(version); i++) {
@@ -116,7 +127,12 @@ export class Link {
         const where = { partition, currentLeaderEpoch: -1, lastFetchedEpoch: -1, partitionMaxBytes: 8 << 20 };
         const wanted = [{ topicId: id, partitions: [{ ...where, fetchOffset: offset }] }];
         const node = partitions[partition].leader;
-        const answer = await this.kafka.fetch({ node, maxWaitTime: 500, minBytes: 1, topics: wanted });
+        const asked = this.kafka.fetch({ node, maxWaitTime: 500, minBytes: 1, topics: wanted });
+        const answer = await asked.catch(async (error) => {
+          if (error.findBy?.("apiId", "OFFSET_OUT_OF_RANGE")) // the topic was made again, or has lost its end
+            [, offset] = (await this.#find(topic, key, -2n, partition)) ?? [];
+          throw error;
+        });
         const { records, highWatermark, lastStableOffset } = answer.responses[0].partitions[0];
         for (const batch of records ?? []) {
           for (const record of batch.attributes & 0x20 ? [] : batch.records) // 0x20: markers

@@ -46,8 +46,7 @@ export class Worker {
       else this.retime(a);
       this.newest = a;
       this.renew();
-      if (this.fenced()) return;
-      this.settle();
+      if (this.fenced() || this.settle()) return;
     }
     if (a.report || this.mustTell()) this.report();
   }
@@ -194,7 +193,7 @@ export class Worker {
 
   givenUp(held) { return held.stopping && !this.wanted().has(held.key); }
 
-  settle() {
+  settle() { // returns whether it has reported
     const [wanted, names] = [this.wanted(), new Set()];
     const roles = new Map([...wanted.values()].map(({ task, role }) => [nameOf(task), role]));
     for (const held of [...this.held.values()]) {
@@ -211,7 +210,9 @@ export class Worker {
         copies ||= role !== "active";
       }
     // Copies are ready at once: there is nothing to restore.
-    if (copies || (this.reportMs && ![...this.held.values()].some((h) => h.stopping))) this.report();
+    const due = copies || (this.reportMs > 0 && ![...this.held.values()].some((h) => h.stopping));
+    if (due) this.report();
+    return due;
   }
 
   // A copy has another role: its state stays, and there is nothing to report.

@@ -1,4 +1,4 @@
-"""The reader of the Node worker at the end of a partition, against a Kafka that the test plays.
+"""How the Node worker reads and writes, against a Kafka that the test plays.
 
 Needs Node, and no Kafka and no package: a module of the test has the name of Kafka's client.
 """
@@ -28,10 +28,24 @@ const END = 5n;
 const STABLE = BigInt(process.env.STABLE);
 const value = Buffer.from(process.env.RECORD, "hex");
 let record = value.length ? { offsetDelta: 0, key: "g|m", value } : null;
+const names = { offsetDelta: 0, key: "g||names", value: Buffer.from("no such schema") };
 const asked = new Map();
 
 export class Producer {
+  #id = 0;
+  #number = 0;
+  #kept = new Set();
   async close() {}
+  async initIdempotentProducer() {
+    [this.#id, this.#number] = [this.#id + 1, 0];
+  }
+  async send({ messages: [{ value }] }) {
+    const mark = `${this.#id} ${this.#number}`;
+    if (!this.#kept.has(mark)) console.log(String(value));
+    this.#kept.add(mark);
+    if (this.#kept.size === 1) throw new Error("Request timed out");
+    this.#number++;
+  }
 }
 
 export class Consumer {
@@ -40,24 +54,36 @@ export class Consumer {
   async metadata({ topics: [id] }) {
     return { topics: new Map([[id, { id, partitionsCount: 1, partitions: [{ leader: 0 }] }]]) };
   }
-  async listOffsets({ topics: [topic] }) {
-    return new Map([[topic, [3n]]]);
+  async listOffsets({ topics: [topic], timestamp }) {
+    return new Map([[topic, [timestamp === -1n ? BigInt(process.env.LISTED) : 3n]]]);
   }
   async fetch({ topics: [{ topicId, partitions: [{ fetchOffset }] }] }) {
     const place = `${topicId} ${fetchOffset}`;
     asked.set(place, (asked.get(place) ?? 0) + 1);
     if (asked.get(place) > ASKED_MAX) process.exit(AGAIN);
+    if (fetchOffset > END) {
+      const findBy = (property, id) => property === "apiId" && id === "OFFSET_OUT_OF_RANGE";
+      throw Object.assign(new Error("out of range"), { findBy });
+    }
     await new Promise((resolve) => setTimeout(resolve, 1));
     const answer = { highWatermark: END, lastStableOffset: STABLE };
     if (topicId === "muster.assignments" && record !== null) {
       answer.records = [{ attributes: 0, firstOffset: 3n, lastOffsetDelta: 0, records: [record] }];
       record = null;
     }
+    if (topicId === "muster.groups" && fetchOffset === 3n && process.env.GARBLED) {
+      answer.records = [{ attributes: 0, firstOffset: 3n, lastOffsetDelta: 0, records: [names] }];
+    }
     return { responses: [{ partitions: [answer] }] };
   }
 }
 """
-"""Partitions whose offsets from 3, or from 4 if there is a record, up to 5 have no batch."""
+"""Partitions whose offsets from 3, or from 4 if there is a record, up to 5 have no batch.
+
+The answer to the first record that is written is lost. As in Kafka, a sequence number that comes
+again under one producer id is acknowledged and not kept; what is kept is printed. As in the client,
+a record that failed does not use its number up.
+"""
 
 WORKER = """
 import { Link } from "./kafka.js";
@@ -69,8 +95,25 @@ await link.follow({ caughtUp: () => say("caught up"), hear: () => say("heard"), 
 """
 
 
-def run(folder: Path, *, stable: int, record: bytes = b"") -> tuple[int, list[str]]:
-    """Read until something is said; the exit code and what was said."""
+SAYS_ALL = WORKER.replace("console.error = say", "console.error = console.log")
+WRITER = """
+import { Link } from "./kafka.js";
+
+const link = await Link.open("g", "m", "localhost:9092");
+for (const text of ["a", "b", "c"]) await link.write(Buffer.from(text)).catch(() => {});
+"""
+
+
+def run(
+    folder: Path,
+    *,
+    stable: int = 5,
+    record: bytes = b"",
+    listed: int = 3,
+    program: str = WORKER,
+    garbled: bool = False,
+) -> tuple[int, list[str]]:
+    """Run a program; the exit code and what was said. The worker reads until something is said."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
     for file in SOURCE.glob("*.js"):
@@ -81,12 +124,13 @@ def run(folder: Path, *, stable: int, record: bytes = b"") -> tuple[int, list[st
     client = CLIENT.replace("ASKED_MAX", str(ASKED_MAX)).replace("AGAIN", str(AGAIN_AND_AGAIN))
     (package / "client.js").write_text(client)
     (folder / "package.json").write_text('{"type": "module"}')
-    (folder / "read.js").write_text(WORKER)
+    (folder / "read.js").write_text(program)
     done = subprocess.run(
         ["node", "read.js"],
         cwd=folder,
         env={"PATH": str(Path(shutil.which("node") or "").parent)}
-        | {"STABLE": str(stable), "RECORD": record.hex()},
+        | {"STABLE": str(stable), "RECORD": record.hex(), "LISTED": str(listed)}
+        | {"GARBLED": "1" if garbled else ""},
         capture_output=True,
         text=True,
         check=False,
@@ -101,8 +145,8 @@ def test_last_offsets_without_a_batch_are_read(tmp_path: Path) -> None:
     assert (code, set(said)) == (0, {"caught up"})
 
 
-def test_a_dictionary_is_looked_for_up_to_the_end(tmp_path: Path) -> None:
-    """The search ends where the last offsets of its partition have no batch, and says so."""
+def with_dictionary() -> bytes:
+    """An assignment whose units are in a dictionary."""
     units = units_of_table(TaskTable((Subtopology("orders" * 90, 3),)))
     assignment = MemberAssignment(
         group=GROUP,
@@ -119,11 +163,35 @@ def test_a_dictionary_is_looked_for_up_to_the_end(tmp_path: Path) -> None:
     )
     value = encode(assignment).value
     assert value is not None
-    code, said = run(tmp_path, stable=5, record=value)
+    return value
+
+
+def test_a_dictionary_is_looked_for_up_to_the_end(tmp_path: Path) -> None:
+    """The search ends where the last offsets of its partition have no batch, and says so."""
+    code, said = run(tmp_path, record=with_dictionary())
     assert code == 0
     assert said[0].startswith("a record cannot be read: no dictionary ")
+
+
+def test_a_dictionary_that_cannot_be_read(tmp_path: Path) -> None:
+    """The search goes on behind it."""
+    _, said = run(tmp_path, record=with_dictionary(), program=SAYS_ALL, garbled=True)
+    assert said[0] == "a dictionary cannot be read: not a Dictionary"
+    assert said[1].startswith("a record cannot be read: no dictionary ")
 
 
 def test_the_records_of_an_open_transaction_may_still_come(tmp_path: Path) -> None:
     """The broker holds back what is behind an open transaction: it does not count as read."""
     assert run(tmp_path, stable=4) == (AGAIN_AND_AGAIN, [])
+
+
+def test_an_offset_that_is_gone(tmp_path: Path) -> None:
+    """A partition that has lost its end, or was made again, is read from its beginning."""
+    code, said = run(tmp_path, listed=9, program=SAYS_ALL)
+    assert (code, said[0]) == (0, "reading muster.assignments-0: out of range")
+    assert set(said[1:]) == {"caught up"}
+
+
+def test_a_record_after_one_that_failed(tmp_path: Path) -> None:
+    """It is kept, although Kafka has the one before it, which only its answer did not reach."""
+    assert run(tmp_path, program=WRITER) == (0, ["a", "b", "c"])

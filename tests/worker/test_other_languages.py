@@ -148,10 +148,11 @@ def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_pat
 
 
 def test_large_groups(language: Language, kafka: Topics, tmp_path: Path) -> None:
-    """Records in parts are joined; the dictionary is found in any partition."""
+    """Records in parts are joined; the dictionary is found in any partition, behind a bad one."""
     # The session is long because 167 tasks start at once.
     with working(language, kafka, tmp_path, 30_000) as (coordinator, worker):
         units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
+        coordinator.garble_names(beside=1)
         names = coordinator.publish_names(*units, beside=1)
         join = coordinator.wait_for(Join)
         unit = names.units[0].label.removesuffix("_")

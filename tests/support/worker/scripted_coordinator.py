@@ -13,7 +13,7 @@ from support.suite.waiting import PATIENCE_S
 from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Heartbeat, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.keys import key_of, partition_of
+from muster.protocol.keys import DICTIONARY_PART, key_of, partition_of
 from muster.protocol.records import (
     Dictionary,
     Fault,
@@ -184,6 +184,11 @@ class ScriptedCoordinator:
         """Write an undecodable record under the key of a member."""
         key = key_of(self.group, MemberId(member))
         self._write(self._assignments, Encoded(key, b"\xc3\x01 no such schema", ()))
+
+    def garble_names(self, beside: int = 0) -> None:
+        """Write an undecodable record under the key of the group's dictionary."""
+        key = key_of(self.group, part=DICTIONARY_PART)
+        self._write(self._groups, Encoded(key, b"\xc3\x01 no such schema", ()), beside)
 
     def _write(self, topic: str, encoded: Encoded, beside: int = 0) -> None:
         key, value, headers = encoded
