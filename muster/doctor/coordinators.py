@@ -29,11 +29,7 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
         yield found(Level.FAIL, "no coordinator has ever run here", "start `muster run`")
         return
     newest = facts.claims[-1]
-    late = [
-        (at_ms, epoch)
-        for at_ms, epoch in facts.writes
-        if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS
-    ]
+    late = [*_late_writes(facts, newest)]
     stopped = {s.sign.job for s in facts.signs if s.sign.role is CoordinatorRole.STOPPED}
     recent = [
         claim
@@ -70,6 +66,24 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
     if newest.record.version != own_version:
         what = f"the coordinator is muster {newest.record.version}, this is {own_version}"
         yield found(Level.WARN, what, "use the same version for both")
+
+
+def _late_writes(facts: Facts, newest: Claim) -> Iterator[tuple[int, int]]:
+    """(time, epoch) of what older coordinators wrote long after the newest claim, and still may.
+
+    A coordinator that was frozen finishes its batch when it goes on, then reads the claim and ends.
+    Its records stay on the topic for days. So an old one counts only while its coordinator writes
+    signs of life.
+    """
+    alive = {
+        each.sign.epoch
+        for each in facts.signs
+        if each.sign.role is CoordinatorRole.RUNNING and not each.is_old(facts.now_ms)
+    }
+    for at_ms, epoch in facts.writes:
+        is_new = at_ms > facts.now_ms - CLAIMS_MS or epoch in alive
+        if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS and is_new:
+            yield at_ms, epoch
 
 
 def signs(facts: Facts, prefix: str) -> Iterator[Finding]:

@@ -47,14 +47,17 @@ def read_facts(settings: ClientSettings, prefix: str) -> Facts:
     answered: dict[GroupId, int] = {}
     writes: list[tuple[int, int]] = []
     pending = PendingReleases()
-    for published in history(settings, prefix, None):
-        pending.take(published)
+    for published in history(settings, prefix, None, with_late=True):
         record = published.record
-        answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
             before = groups.get(record.group)
             if is_news(None if before is None else before[0], record):
                 writes.append((published.at_ms, record.coordinator_epoch))
+        if published.is_late:
+            continue  # it shows that its coordinator still writes, and nothing about the group
+        pending.take(published)
+        answered[record.group] = published.at_ms
+        if isinstance(record, GroupSnapshot):
             groups[record.group] = (record, published.at_ms)
         else:
             groups.pop(record.group, None)

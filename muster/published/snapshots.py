@@ -8,10 +8,12 @@ tails of ``<prefix>.membership`` and, for members that heartbeat apart, ``<prefi
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from heapq import merge
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from muster.errors import NotFound
 from muster.kafka.access_check import NoTopics
 from muster.kafka.client_settings import ClientSettings
-from muster.kafka.compacted import joined
+from muster.kafka.compacted import is_late, joined
 from muster.kafka.reader import Row, read
 from muster.output import ago
 from muster.protocol.codec import decode, decode_record
@@ -40,34 +42,62 @@ DRAINS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One record of ``<prefix>.groups`` and when it was written (epoch ms)."""
+    """One record of ``<prefix>.groups`` and when it was written (epoch ms).
+
+    `is_late`: a superseded coordinator wrote it after its successor had written.
+    """
 
     record: GroupSnapshot | GroupGone
     at_ms: int
+    is_late: bool = False
 
 
-def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
+def history(
+    settings: ClientSettings, prefix: str, group: str | None, *, with_late: bool = False
+) -> Iterator[Published]:
     """Every record of a group (or of all) that the topic still holds, a group's oldest first.
 
-    A split record has the timestamp of its last part; one with a compacted part is left out. If
-    partitions were added, a group's records are in two of them. Those of one group are then sorted
-    by timestamp; when all groups are read, a record older than one already read is left out.
+    A split record has the timestamp of its last part; one with a compacted part is left out, and so
+    is a late one, unless `with_late`. If partitions were added, a group's records are in two of
+    them. Those of one group are then merged by timestamp; when all groups are read, a record older
+    than one of another partition that was already read is left out.
     """
-    records = _published(settings, prefix, group)
+    records = (
+        each for each in _published(settings, prefix, group) if with_late or not each[1].is_late
+    )
     if group is not None:
-        yield from sorted(records, key=lambda published: published.at_ms)
+        in_partition: defaultdict[int, list[Published]] = defaultdict(list)
+        for partition, published in records:
+            in_partition[partition].append(published)
+        yield from merge(*in_partition.values(), key=lambda published: published.at_ms)
         return
-    newest_ms: dict[GroupId, int] = {}
-    for published in records:
-        if published.at_ms >= newest_ms.get(published.record.group, 0):
-            newest_ms[published.record.group] = published.at_ms
+    newest: dict[GroupId, tuple[int, int]] = {}  # partition and timestamp
+    for partition, published in records:
+        place, newest_ms = newest.get(published.record.group, (partition, 0))
+        if published.is_late:
+            yield published
+        elif partition == place or published.at_ms >= newest_ms:
+            newest[published.record.group] = partition, published.at_ms
             yield published
 
 
-def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
+def _published(
+    settings: ClientSettings, prefix: str, group: str | None
+) -> Iterator[tuple[int, Published]]:
+    """The partition of each record, and the record; a partition's in their order."""
     topic = topic_name(TopicKind.GROUPS, prefix)
-    rows = read(settings, topic, key=None if group is None else key_of(group))
-    return (each for each in map(published_in, joined(rows, skipped)) if each is not None)
+    newest: dict[tuple[int, GroupId], Row] = {}
+    for row in joined(read(settings, topic, key=None if group is None else key_of(group)), skipped):
+        published = published_in(row)
+        if published is None:
+            continue
+        place = row.partition, published.record.group
+        before = newest.get(place)
+        if before is not None and is_late(row, before):
+            published = replace(published, is_late=True)
+        else:
+            newest[place] = row._replace(value=b"")  # values are large, and not looked at again
+        yield row.partition, published
 
 
 def published_in(row: Row) -> Published | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, first_finding, levels
+from support.cli.examined import NOW, ORDERS, STUCK_MS, VERSION, claim, facts, first_finding, levels
 from support.state.snapshots import orders
 
 from muster.doctor import fact_reader
@@ -34,6 +34,25 @@ def test_two_coordinators() -> None:
     assert "job b on h2" in finding.what
     at_once = replace(two, writes=((NOW - 590_000, 3),))  # it could not know of the new claim yet
     assert levels(at_once)["claim", "muster"] is Level.OK
+
+
+def test_a_coordinator_that_wrote_late_and_ended() -> None:
+    """It was frozen while another took over: a failure for ten minutes, longer only if it lives."""
+    older, newest = claim(3, NOW - 9_000_000, "a", "h1"), claim(8, NOW - 7_200_000, "b", "h2")
+    late = facts(claims=(older, newest), writes=((NOW - 7_160_000, 3), (NOW - 5_000, 8)))
+    assert levels(late)["claim", "muster"] is Level.OK
+    for silent_ms, level in ((1_500, Level.FAIL), (60_000, Level.OK)):
+        sign = CoordinatorSign(
+            job="a",
+            host="h1",
+            version=VERSION,
+            role=CoordinatorRole.RUNNING,
+            epoch=3,
+            interval_ms=1_000,
+        )
+        seen = replace(late, signs=[Signed(NOW - silent_ms, sign)])
+        assert levels(seen)["claim", "muster"] is level
+    assert levels(replace(late, writes=((NOW - 590_000, 3),)))["claim", "muster"] is Level.FAIL
 
 
 def test_a_group_at_rest_does_not_tell_who_writes() -> None:
