@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
@@ -214,3 +215,21 @@ class History:
         """How many actives went from one member to another since then."""
         recent = takewhile(lambda each: each.at_ms >= since_ms, list(self.generations)[::-1])
         return sum(each.moved for each in recent)
+
+
+def make_room(histories: Collection[History], held_bytes_max: int) -> int:
+    """Drop old records of the largest histories until all fit; return the bytes that they hold.
+
+    Each history keeps its newest record.
+    """
+    held_bytes = sum(each.held_bytes for each in histories)
+    while held_bytes > held_bytes_max:
+        largest = max(histories, key=lambda each: each.held_bytes)
+        before = largest.held_bytes
+        half = max(len(largest.moments) // 2, 1)
+        for _ in range(min(half, len(largest.moments) - 1)):
+            largest.drop_oldest()
+        held_bytes -= before - largest.held_bytes
+        if largest.held_bytes == before:
+            break
+    return held_bytes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from muster.console.history import History
+from muster.console.history import History, make_room
 from muster.kafka.reader import Row
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
@@ -128,7 +128,8 @@ class Store:
                 if not history.take(record, at_ms, value):
                     return
                 self.held_bytes += history.held_bytes - before
-                self._make_room()
+                if self.held_bytes > self._held_bytes_max:
+                    self.held_bytes = make_room(self._groups.values(), self._held_bytes_max)
             self.changes += 1
         self._notify_listeners(key)
 
@@ -155,18 +156,6 @@ class Store:
             self.held_bytes = sum(each.held_bytes for each in self._groups.values())
             self.caught_up = False
             self.changes += 1
-
-    def _make_room(self) -> None:
-        """Drop old records of the largest histories until all fit; each keeps its newest record."""
-        while self.held_bytes > self._held_bytes_max:
-            largest = max(self._groups.values(), key=lambda each: each.held_bytes)
-            before = largest.held_bytes
-            half = max(len(largest.moments) // 2, 1)
-            for _ in range(min(half, len(largest.moments) - 1)):
-                largest.drop_oldest()
-            self.held_bytes -= before - largest.held_bytes
-            if largest.held_bytes == before:
-                return
 
     # ------------------------------------------------------------------------------ reading
 
