@@ -50,7 +50,7 @@ def bootstrap() -> Iterator[str]:
 def test_every_command_shows_the_newest_generation(
     words: tuple[str, ...], group: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the console and `muster drain` do: what the superseded coordinator wrote does not count."""
+    """As the console and `muster drain` do; what the superseded one wrote does not count."""
     given = [*words, "--group", group, "--format", "json", "--bootstrap-server", bootstrap]
     assert main(given) == 0
     (shown,) = map(json.loads, capsys.readouterr().out.splitlines())
