@@ -3,7 +3,8 @@
 The member stays in the group without tasks. The drain holds until --cancel undoes it, even if the
 member leaves and joins again under its member id or instance id. With --wait the command returns
 when the member holds no task, so that it can be stopped. The exit code is 1 if the member was
-fenced or expired before that, because its process may still run its tasks.
+fenced or expired before that, because its process may still run its tasks, and at once if the
+coordinator refuses the drain.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
 from muster.errors import BadInput, NotDrained, NotFound, Unreachable
 from muster.kafka.writer import Place, append
 from muster.protocol.client_tags import GOVERNED
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.followed_group import FollowedGroup
-from muster.published.snapshots import Shown
+from muster.published.followed_group import DeadLetterOf, FollowedGroup
+from muster.published.snapshots import Shown, refuses_events
 from muster.signing.key_file import add_signing_keys, key_file_of
 
 LOOK_EVERY_S = 0.5
 """Longest wait for a record before the command looks whether its time is over."""
+NOT_ASKED = "has not been asked yet: no coordinator has read the drain"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--wait waits until a member is empty, --cancel undoes the drain: give one")
     settings, prefix = kafka_settings(args), args.topic_prefix
     with FollowedGroup(settings, prefix, args.group) as group:
-        _refuse_unknown(args, group.snapshot())
+        snapshot = group.snapshot()
+        _refuse_unknown(args, snapshot)
+        if refusal := refuses_events(snapshot):
+            raise NotDrained(refusal)
         order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         place = append(settings, topic, order, key_file_of(args.signing_keys))
@@ -62,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
             return 0
         print(f"{args.member}: draining, until it is undone with --cancel", flush=True)
         if args.wait:
-            _wait(group, args.member, place, args.timeout_ms)
+            with DeadLetterOf(settings, prefix, place) as letter:
+                _wait(group, args.member, place, letter, args.timeout_ms)
             print(f"{args.member}: empty")
     return 0
 
@@ -75,11 +82,13 @@ def _refuse_unknown(args: argparse.Namespace, snapshot: GroupSnapshot) -> None:
         raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {ids}")
 
 
-def _wait(group: FollowedGroup, member: str, order: Place, timeout_ms: int) -> None:
+def _wait(
+    group: FollowedGroup, member: str, order: Place, letter: DeadLetterOf, timeout_ms: int
+) -> None:
     """Wait until the member is empty.
 
     Raises:
-        NotDrained: as `still_to_do`.
+        NotDrained: as `still_to_do`, or the drain is a dead letter.
         NotFound: the group was deleted, and nothing of it is left.
         Unreachable: the member is not empty in time, or the topic cannot be read.
     """
@@ -89,6 +98,11 @@ def _wait(group: FollowedGroup, member: str, order: Place, timeout_ms: int) -> N
         left_s = deadline - time.monotonic()
         if left_s < 0:
             raise Unreachable(f"{member} {unfinished} after {timeout_ms} ms")
+        if unfinished == NOT_ASKED and (refused := letter.found()) is not None:
+            known = DeadLetter.__members__.get(refused.reason)
+            action = f"; {known.action}" if known else ""
+            why = f"the coordinator refused the drain, {refused.reason}: {refused.message}{action}"
+            raise NotDrained(f"{member}: not drained: {why}")
         unfinished = still_to_do(group.snapshot(min(left_s, LOOK_EVERY_S)), member, order)
 
 
@@ -99,15 +113,19 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
 
     Raises:
         NotDrained: the member was expelled, it left before the drain, the drain was undone, or the
-            group was deleted.
+            group was deleted or quarantined.
     """
+    if refusal := refuses_events(snapshot):
+        raise NotDrained(f"{member}: not drained: {refusal}")
     entry = next((m for m in snapshot.members if m.id == member), None)
     drain = next((k for k in snapshot.drains if k.member == member), None)
     read = {(topic, partition): offset for topic, partition, offset in snapshot.through}
     if read.get((order.topic, order.partition), -1) < order.offset:
         if entry is None and drain is None:
             raise NotDrained(f"{member}: not drained: it left or was expelled before the drain")
-        return "has not been asked yet: no coordinator has read the drain"
+        if entry is not None:
+            return NOT_ASKED
+        # An earlier drain held when it left, so the coordinator refuses this one.
     is_governed = any(GOVERNED in m.tags for m in snapshot.members)
     if drain is not None and drain.expelled and is_governed:
         # Its governor joins for it again and reports what it runs, so nothing is unknown.

@@ -25,6 +25,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import known, replaced
+from muster.published.snapshots import refuses_events
 from muster.signing.key_file import KeyFile
 
 ALLOWABLE = ("drain", "config")
@@ -49,7 +50,7 @@ class Writes:
         """Drain a member, or undo that; the body is {"member", "on", "confirmed"}.
 
         Raises:
-            BadInput: it is not allowed, not confirmed, or malformed.
+            BadInput: it is not allowed, not confirmed, or malformed, or the group is quarantined.
             NotFound: no such member.
             Unreachable, Refused, NoTopics: as `append`.
         """
@@ -60,6 +61,8 @@ class Writes:
         known = {str(m.id) for m in snapshot.members} | {str(d.member) for d in snapshot.drains}
         if member not in known:
             raise NotFound(f"no member {shown(member)} in this group")
+        if refusal := refuses_events(snapshot):
+            raise BadInput(refusal)
         order = Drain(group=GroupId(key.group), member=MemberId(member), on=on)
         topic = topic_name(TopicKind.MEMBERSHIP, key.prefix)
         append(clients, topic, order, self.keys, by=author(user))

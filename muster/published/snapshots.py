@@ -163,6 +163,16 @@ def existing(
     return record
 
 
+def refuses_events(snapshot: GroupSnapshot) -> str:
+    """Why the coordinator refuses drains of a group, and what to do; empty = it does not."""
+    if snapshot.quarantine is None:
+        return ""
+    return (
+        f"group {snapshot.group!r} is quarantined, and its events become dead letters: "
+        f"{snapshot.quarantine.story}. Correct the cause, then: muster groups release"
+    )
+
+
 def is_deleted(record: GroupSnapshot) -> bool:
     """Whether the record is that of a deleted group, which only keeps its generation number."""
     return record.state is GroupState.DEAD and not record.members

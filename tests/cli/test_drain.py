@@ -13,7 +13,7 @@ from muster.kafka.writer import Place
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import Drain, GroupDeleted
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, Quarantine
 from muster.protocol.tasks import Subtopology
 
 QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}
@@ -98,3 +98,20 @@ def test_a_member_that_left_before_the_drain() -> None:
     late = order._replace(offset=story.offset + 1)
     with pytest.raises(NotDrained, match="expelled before the drain"):
         still_to_do(now(story), "W2", late)
+
+
+def test_a_drained_member_that_leaves_before_the_drain_is_read() -> None:
+    """An earlier drain holds: the coordinator refuses this one, and the member is empty."""
+    story, order = drained()
+    story.at(200).take(report("W2", 2))
+    story.at(300).take(leave("W2"))
+    late = order._replace(offset=story.offset + 1)
+    assert still_to_do(now(story), "W2", late) is None
+
+
+def test_a_group_that_is_quarantined_meanwhile() -> None:
+    """It stands still, so the member would never become empty."""
+    story, order = drained()
+    aside = replace(now(story), quarantine=Quarantine(1, "it was ended by SIGABRT"))
+    with pytest.raises(NotDrained, match=r"W2: not drained: group 'g' is quarantined.*SIGABRT"):
+        still_to_do(aside, "W2", order)

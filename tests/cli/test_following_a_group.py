@@ -20,10 +20,11 @@ from muster.errors import Unreachable
 from muster.kafka import reader
 from muster.kafka.client_settings import client_settings
 from muster.kafka.writer import Place
-from muster.protocol.events import Drain, GroupConfig, GroupDeleted
+from muster.protocol.codec import Encoded, encode
+from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
-from muster.protocol.records import GroupGone, GroupSnapshot, Quarantine
+from muster.protocol.records import GroupGone, GroupSnapshot, Quarantine, Rejected
 from muster.protocol.split_records import parts
 from muster.protocol.tasks import Subtopology
 from muster.published.config_changes import Known
@@ -77,6 +78,12 @@ class GroupsTopic:
                     headers=list(part.headers),
                 )
             self.written += len(encoded)
+        assert self._producer.flush(10) == 0
+
+    def send(self, name: str, *encoded: Encoded) -> None:
+        """Write records to another topic."""
+        for each in encoded:
+            self._producer.produce(name, each.value, each.key, headers=[*each.headers])
         assert self._producer.flush(10) == 0
 
     def count(self, message: Message) -> reader.Row:
@@ -234,6 +241,46 @@ def test_a_member_that_the_coordinator_does_not_know(
     coordinated(topic, story, monkeypatch, takes(story, 100, leave("W2"), ORDER))
     assert drain(topic) == 1
     assert "muster drain: W2: not drained" in capsys.readouterr().err
+
+
+def test_it_ends_when_the_coordinator_refuses_the_drain(
+    topic: GroupsTopic, story: Story, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """The group's record does not change then: the dead letter says why, and at once."""
+
+    def append(_: object, name: str, event: Drain, *more: object) -> Place:
+        origin = Origin(name, 0, story.offset + 1, 0)
+        letter = encode(Rejected(origin=origin, reason="UNSIGNED", message="it must be signed"))
+        other = encode(Rejected(origin=Origin(name, 0, 0, 0), reason="TOO_LARGE", message="no"))
+        topic.send("muster.rejected", other, letter)
+        return Place(name, 0, story.offset + 1)
+
+    monkeypatch.setattr(drain_command, "append", append)
+    assert drain(topic, "--timeout-ms", "60000") == 1
+    assert capsys.readouterr().err == (
+        "muster drain: W2: not drained: the coordinator refused the drain, UNSIGNED: it must be "
+        "signed; give the sender the keyring file\n"
+    )
+
+
+@pytest.mark.parametrize("more", [[], ["--wait"], ["--cancel"]], ids=["drain", "wait", "cancel"])
+def test_a_group_that_is_quarantined_is_not_drained(
+    topic: GroupsTopic,
+    story: Story,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Output,
+    more: list[str],
+) -> None:
+    """The drain would become a dead letter, so it is not written."""
+    aside = Quarantine(since_ms=1, story="it was ended by SIGABRT")
+    topic.write(replace(story.group.snapshot(), quarantine=aside))
+    monkeypatch.setattr(drain_command, "append", lambda *_: pytest.fail("it was written"))
+    words = ["drain", "--group", "g", "--member", "W2", "--bootstrap-server", topic.address]
+    assert main([*words, *more]) == 1
+    assert capsys.readouterr().err == (
+        "muster drain: group 'g' is quarantined, and its events become dead letters: it was ended "
+        "by SIGABRT. Correct the cause, then: muster groups release\n"
+    )
 
 
 def test_it_ends_when_kafka_is_away(

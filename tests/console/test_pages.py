@@ -32,6 +32,7 @@ from muster.console.store import GroupKey, Store
 from muster.errors import BadInput
 from muster.output import wall_ms
 from muster.protocol.codec import encode
+from muster.protocol.records import Quarantine
 
 HOSTILE = '<img src=x onerror="alert(1)">\u05d0' + "y" * 200
 
@@ -296,6 +297,19 @@ def test_a_write_must_come_from_a_page_of_ours(store: Store) -> None:
             assert answer.status in (400, 404)
             assert answer.json["error"].startswith(message)
         assert ask(url, "/api/drain?g=g").status == 405
+
+
+def test_a_quarantined_group_is_not_drained() -> None:
+    """The drain would become a dead letter, so it is not written, and the page says why."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    snapshot = store.history(GroupKey(PREFIX, "g")).newest
+    aside = replace(snapshot, quarantine=Quarantine(1, "it was ended by SIGABRT"))
+    store.take(PREFIX, aside, wall_ms(), encode(aside).value or b"")
+    with served(store, writes=may("drain")) as url:
+        answer = drain(url)
+    assert answer.status == 400
+    assert answer.json["error"].startswith("group 'g' is quarantined, and its events become dead")
 
 
 def messages(connection: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
