@@ -30,6 +30,7 @@ from muster.assignor import registry
 from muster.assignor.check import valid
 from muster.assignor.errors import AssignorError, UnknownAssignor
 from muster.assignor.model import Assignor, GroupView, Lags, Pairs, Placement
+from muster.assignor.plain_answer import plain
 
 _Result = TypeVar("_Result")
 
@@ -137,7 +138,7 @@ def _guarded(name: str, load: registry.Load) -> Guarded:
     if isinstance(call.failure, AssignorError):
         raise call.failure
     if call.result is None:
-        reason = f"{type(call.failure).__name__}: {call.failure}"
+        reason = _in_words(call.failure)
         raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {reason}") from call.failure
     return Guarded(call.result)
 
@@ -158,11 +159,12 @@ class Guarded:
         """The plug-in's placement, checked by `assignor.check.valid`.
 
         Raises:
-            AssignorError: it raised, took too long, or returned an invalid placement.
+            AssignorError: it raised, took too long, or returned something else than a valid
+                placement.
         """
         if self._hanging is not None and not self._hanging.ends_within(0):
             raise AssignorError(f"assignor {self.name} still hangs from an earlier call")
-        call = _Call(f"assignor {self.name}", partial(self.assignor.assign, _sealed(view)))
+        call = _Call(f"assignor {self.name}", partial(self._answer, _sealed(view)))
         budget_ms = view.settings.assignor_timeout_ms
         if self.timeout_ms_max is not None:
             budget_ms = min(budget_ms, self.timeout_ms_max)
@@ -172,15 +174,24 @@ class Guarded:
         if isinstance(call.failure, AssignorError):
             raise call.failure
         if call.failure is not None:
-            reason = f"{type(call.failure).__name__}: {call.failure}"
+            reason = _in_words(call.failure)
             raise AssignorError(f"assignor {self.name} failed: {reason}") from call.failure
-        placement: object = call.result
-        if not isinstance(placement, Placement):
-            raise AssignorError(
-                f"assignor {self.name} answered {type(placement).__name__}, not a Placement"
-            )
+        placement = call.result
+        assert placement is not None  # the call has ended without a failure
         valid(view, placement)
         return placement
+
+    def _answer(self, view: GroupView) -> Placement:
+        """Call the plug-in. Its answer is read here, because that may run more of its code."""
+        return plain(self.name, view, self.assignor.assign(view))
+
+
+def _in_words(failure: BaseException | None) -> str:
+    """A failure's type and text; the text is computed by foreign code, which may fail too."""
+    try:
+        return f"{type(failure).__name__}: {failure}"
+    except Exception:
+        return type(failure).__name__
 
 
 def _sealed(view: GroupView) -> GroupView:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from operator import index
 from types import MappingProxyType
 from typing import cast
 
@@ -220,19 +221,22 @@ class Adapted:
 def violation_of(
     view: GroupView, assignment: Iterable[KafkaStreamsAssignment]
 ) -> InvalidPlacement | None:
-    """The first error of what members get; None = there is none."""
+    """The first error of what members get; None = there is none.
+
+    A member that is listed twice gets what both entries say, as in Kafka.
+    """
 
     def stateful(printed: str) -> bool | None:
         index = view.tasks.index(printed)
         return None if index is None else bool(view.tasks.stateful[index])
 
-    claims = {
-        of_member.process_id: Claim(
-            tuple(map(str, of_member.of_type(TaskType.ACTIVE))),
-            tuple(map(str, of_member.of_type(TaskType.STANDBY))),
+    claims: dict[str, Claim] = {}
+    for of_member in assignment:
+        before = claims.get(of_member.process_id, Claim())
+        claims[of_member.process_id] = Claim(
+            (*before.active, *map(str, of_member.of_type(TaskType.ACTIVE))),
+            (*before.copies, *map(str, of_member.of_type(TaskType.STANDBY))),
         )
-        for of_member in assignment
-    }
     return first_violation(claims, view.members, stateful)
 
 
@@ -253,10 +257,27 @@ def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) 
     return replace(view, active=owner, standby=Pairs.of(columns[:, 0], columns[:, 1]))
 
 
+def _deadline(entry: KafkaStreamsAssignment) -> tuple[int, ...]:
+    """The time of a member's follow-up, in a tuple; empty = it asks for none."""
+    deadline = entry.followup_rebalance_deadline
+    if deadline is None:
+        return ()
+    try:
+        return (index(deadline),)
+    except TypeError:
+        raise AssignorError(
+            f"the follow-up of {entry.process_id} is due at {deadline!r:.40};"
+            " expected a whole number of ms"
+        ) from None
+
+
 def _placement(view: GroupView, assignment: TaskAssignment) -> Placement:
-    after = holdings(view, {member.process_id: member for member in assignment.assignment})
-    asked = (member.followup_rebalance_deadline for member in assignment.assignment)
-    deadlines = [deadline for deadline in asked if deadline is not None]
+    together: dict[str, KafkaStreamsAssignment] = {}
+    for entry in assignment.assignment:
+        of_member = together.setdefault(entry.process_id, KafkaStreamsAssignment(entry.process_id))
+        of_member.tasks |= entry.tasks
+    after = holdings(view, together)
+    deadlines = [deadline for entry in assignment.assignment for deadline in _deadline(entry)]
 
     def text(*_: int) -> str:
         return "decided by the plug-in"
