@@ -2,9 +2,10 @@
 
 A member that is asked gets its record again, because it may not have read it, and reports. Other
 reasons to ask: a new coordinator (`recovery`), a report of an active that the member was not given
-(`held_tasks`), a join that is repeated (`membership`), tasks that came back (`removed_tasks`), and
-changed times of sessions and heartbeats, which it must have read (`config_events`,
-`session_timeouts`). `reports` takes the answer.
+(`held_tasks`), a join that is repeated (`membership`), tasks that came back (`removed_tasks`),
+copies that are to take over and have not caught up (`lag`), and changed times of sessions and
+heartbeats, which it must have read (`config_events`, `session_timeouts`). `reports` takes the
+answer.
 """
 
 from __future__ import annotations

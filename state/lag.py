@@ -22,7 +22,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Lag, Origin, Report
 from muster.protocol.ids import Role
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import next_actives
+from muster.state import asking_members, next_actives
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Group
@@ -246,6 +246,19 @@ def _lags_of(draft: Draft, pairs: Codes) -> tuple[Codes, BoolArray]:
             for part in copies:
                 is_believed |= has_lag & contains(part, pairs)
     return offsets, is_believed
+
+
+def ask_about_awaited(draft: Draft) -> None:
+    """Ask members about copies that are to become active, and by the last word have not caught up.
+
+    Members do not repeat what they have said of a copy, and their last word may have been refused,
+    in a batch that had no room for it. Then the copy would never take over.
+    """
+    kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
+    coming = np.intersect1d(kept, union(_learners(draft), next_actives.awaited(draft)))
+    for slot in np.unique(slot_of(np.setdiff1d(coming, caught_up(draft)))).tolist():
+        if not (draft.sessions.flags[slot] & FENCED or draft.member(slot).away):
+            asking_members.ask(draft, slot)
 
 
 def unstarted(draft: Draft) -> Codes:
