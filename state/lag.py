@@ -248,6 +248,19 @@ def _lags_of(draft: Draft, pairs: Codes) -> tuple[Codes, BoolArray]:
     return offsets, is_believed
 
 
+def ask_about_awaited(draft: Draft) -> None:
+    """Ask members about copies that are to become active, and by the last word have not caught up.
+
+    Members do not repeat what they have said of a copy, and their last word may have been refused,
+    in a batch that had no room for it. Then the copy would never take over.
+    """
+    kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
+    coming = np.intersect1d(kept, union(_learners(draft), next_actives.awaited(draft)))
+    for slot in np.unique(slot_of(np.setdiff1d(coming, caught_up(draft)))).tolist():
+        if not (draft.sessions.flags[slot] & FENCED or draft.member(slot).away):
+            draft.ask(slot)
+
+
 def unstarted(draft: Draft) -> Codes:
     """Stateful actives moving to a member that has not reported on them.
 

@@ -280,6 +280,7 @@ def _settle(draft: Draft) -> None:
             draft.due = True  # the assignor's failure was retriable
         else:
             draft.possible_causes.add(causes.FOLLOW_UP)
+            lag.ask_about_awaited(draft)
     if draft.possible_causes and (draft.causes or placement.could_change(draft)):
         draft.causes.absorb(draft.possible_causes)
     placement.follow_overtaken(draft)

@@ -84,8 +84,8 @@ def test_a_record_that_changes_only_next() -> None:
     session.step(Begin(), 0)
     held = Holding(standby=TaskSet.of(["0_0", "0_1", "0_2", "0_3"]))
     shown = []
-    for capacity in (3, 1):
-        step = story.at(story.now_ms + 1_000).take(join("W1", capacity=capacity))
+    for after_ms, capacity in ((1_000, 3), (2_000, 1)):
+        step = story.at(after_ms).take(join("W1", capacity=capacity))
         records = [record for record in step.records if isinstance(record, MemberAssignment)]
         (record,) = (record for record in records if record.member == "W2")
         assert record.standby == held.standby

@@ -16,11 +16,14 @@ from support.state.story import Story, beat, config, join, leave, report, since,
 
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get
+from muster.protocol.ids import Role
+from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import Subtopology
 from muster.simulation.jobs import read_back
 from muster.state import heartbeats
 from muster.state.draft import Draft
 from muster.state.group import Group
+from muster.state.ownership import task_of
 
 FOUR = Subtopology("0", 4, stateful=True)
 STREAMS = ("sticky", "learner", "high-availability")
@@ -136,3 +139,33 @@ def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> No
     destinations = story.group.target.destination.tolist()
     assert sum(a != b for a, b in zip(held, destinations, strict=True)) == 1
     assert destinations.count(2) == 1
+
+
+def test_a_copy_whose_last_word_was_refused_takes_over_after_a_follow_up() -> None:
+    """The follow-up asks for the report again, because a member does not repeat it by itself.
+
+    W2 has said that its copies are ready in a batch that had no room for it. Its heartbeats agree,
+    so nothing else would tell.
+    """
+    story = Story()
+    settings = {"assignor": "high-availability", "probing_rebalance_interval_ms": 60_000}
+    story.take(config(FOUR, **settings), join("W1"))
+    story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2", "0_3"), join("W2"))
+    learners = story.group.owned.copies[Role.LEARNER].kept
+    copies = [str(story.group.table.task(task)) for task in task_of(learners)]
+    assert copies
+    asked: list[MemberAssignment] = []
+    after_ms = 100
+    while not asked:
+        after_ms += 5_000
+        assert after_ms < 70_000, "the follow-up has not asked"
+        members = list(story.group.roster)
+        digests = story.group.sessions.digest[[member.slot for member in members]].tolist()
+        pairs = zip(members, digests, strict=True)
+        beats = [beat(member.id, digest, member.epoch) for member, digest in pairs]
+        records = story.at(after_ms).take(tick(), *beats).records
+        asked = [record for record in records if isinstance(record, MemberAssignment)]
+    assert [(record.member, record.report) for record in asked] == [("W2", True)]
+    answer = {"learner": copies, "ready": copies, "epoch": asked[0].epoch}
+    story.at(after_ms + 100).take(report("W2", asked[0].revision, **answer))
+    assert len(story.group.owned.copies[Role.LEARNER].wanted) == 0
