@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, NewType
@@ -100,6 +101,14 @@ def parse_task(text: str) -> Task:
 def group_fault(group: str) -> str | None:
     """What is wrong with a group id; None if it is valid."""
     return _id_fault("group id", group, GROUP_ID_CHARS_MAX)
+
+
+def as_option(name: str, value: str) -> str:
+    """An option and its value as an operator types them into a shell.
+
+    Ids come from members and may have spaces, quotes, semicolons, or a hyphen in front.
+    """
+    return f"{name}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
 
 
 def member_fault(member: str) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
+from muster.protocol.ids import as_option
+
 NAMED = 5
 """At most this many names are listed, then the number of the others."""
 
@@ -39,7 +41,7 @@ def no_tasks_beside(group: str, configured: Iterable[str]) -> str:
     """Message for a group without tasks, whose name may be misspelt: it lists configured groups."""
     return (
         f"group {group!r} has no tasks; configured groups: {there_are(group, configured)}; "
-        f"muster config set --group {group} --tasks FILE gives it some"
+        f"muster config set {as_option('--group', group)} --tasks FILE gives it some"
     )
 
 

@@ -31,7 +31,7 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import json_line, shown, some, table
 from muster.protocol.events import GroupConfig, GroupDeleted
-from muster.protocol.ids import GroupId
+from muster.protocol.ids import GroupId, as_option
 from muster.protocol.rows import settings_row
 from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
 from muster.protocol.tasks import Connector, TaskTable
@@ -146,7 +146,7 @@ def refusal(group: str, members: list[str]) -> str:
     return (
         f"group {group!r} has {len(members)} live member{'s' * (len(members) != 1)} "
         f"({some(members)}): stop them first; or give --force: they stop their tasks in order, "
-        f"commit, and wait, without tasks, until muster config set --group {group}"
+        f"commit, and wait, without tasks, until muster config set {as_option('--group', group)}"
     )
 
 

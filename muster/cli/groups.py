@@ -20,7 +20,7 @@ from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import GroupConfig, GroupDeleted
-from muster.protocol.ids import GroupId
+from muster.protocol.ids import GroupId, as_option
 from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
@@ -28,16 +28,16 @@ from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
 from muster.published.followed_group import FollowedGroup
 from muster.published.holdups import PendingReleases, waits_text
+from muster.published.last_heartbeats import last_heartbeats
 from muster.published.last_seen import last_seen_ms, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
     configured,
     drains_text,
+    existing,
     history,
     is_deleted,
-    last_heartbeats,
     newest,
-    no_group,
 )
 from muster.published.tables import group_json, members_table, state_table, tasks_table
 from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
@@ -74,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
     # Heartbeats are read only if shown, because that reads a busy topic's tail.
     shows_heartbeats = is_described and (args.members or args.format == "json")
-    shown = [
-        Shown(s, last_heartbeats(settings, prefix, s, now_ms) if shows_heartbeats else {}, seen_ms)
-        for s in snapshots
-    ]
+    heard = last_heartbeats(settings, prefix, snapshots if shows_heartbeats else (), now_ms)
+    shown = [Shown(s, heard.get(s.group, {}), seen_ms) for s in snapshots]
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
@@ -103,12 +101,19 @@ def run(args: argparse.Namespace) -> int:
 def _read(
     settings: ClientSettings, prefix: str, group: str | None
 ) -> tuple[list[GroupSnapshot], PendingReleases]:
-    """The newest snapshot of one group, or of every group by id, and the releases members owe."""
-    pending, records = PendingReleases(), history(settings, prefix, group)
-    snapshots = newest(pending.noting(records))
-    if group is not None and not snapshots:
-        raise no_group(settings, prefix, group)
-    return list(snapshots.values()), pending
+    """The newest snapshot of one group, or of every group by id, and the releases members owe.
+
+    Raises:
+        NotFound: there is no such group, or it was deleted.
+    """
+    pending = PendingReleases()
+    records = pending.noting(history(settings, prefix, group))
+    if group is None:
+        return list(newest(records).values()), pending
+    last = None
+    for published in records:
+        last = published.record
+    return [existing(settings, prefix, group, last)], pending
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
@@ -155,7 +160,8 @@ def quarantines(shown: Sequence[Shown], now_ms: int) -> list[str]:
     return [
         f"\n{each.snapshot.group}: quarantined {ago(now_ms, quarantine.since_ms)}: "
         f"{quarantine.story}. Its tasks stay where they are, its events become dead letters. "
-        f"Correct the cause, then: muster groups release --group {each.snapshot.group}"
+        f"Correct the cause, then: muster groups release "
+        f"{as_option('--group', each.snapshot.group)}"
         for each in shown
         if (quarantine := each.snapshot.quarantine) is not None
     ]

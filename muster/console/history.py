@@ -115,16 +115,14 @@ class History:
     def take(self, record: GroupSnapshot, at_ms: int, value: bytes) -> bool:
         """Add the next record; return whether it changed the history.
 
-        A record of a lower generation is left out: a superseded coordinator wrote it. A record that
-        is older than the newest is left out too: after partitions were added to the topic, a
-        group's records lie in two of them.
+        A record of a lower generation is left out: a superseded coordinator wrote it. Where the
+        clock went back that stamps records, a record has the time of the one before it.
         """
         before = self.newest
         if before is not None and self.moments:
-            if record.generation < before.generation or at_ms < self.moments[-1].at_ms:
+            if record.generation < before.generation or self.moments[-1].value == value:
                 return False
-            if self.moments[-1].value == value:
-                return False
+            at_ms = max(at_ms, self.moments[-1].at_ms)
         self._pending.take(Published(record, at_ms))
         moment = Moment(
             self._next, at_ms, record.generation, value, self._pending.only(record.group)

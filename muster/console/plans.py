@@ -291,7 +291,7 @@ def commands(
     `muster shadow` takes no tasks, because they are Kafka's. For a governed group there is no
     command that starts members, because they are Kafka's clients. The question is `weighed`.
     """
-    named = ["--group", snapshot.group, *where]
+    named = [*_option("--group", snapshot.group), *where]
     again = [_rejoining(snapshot, name, number) for name, number in asked.capacity.items()]
     setting = [] if asked.assignor is None else _option("--assignor", asked.assignor)
     for key, value in asked.config.items():

@@ -125,8 +125,11 @@ class Reader(Loop):
         """
         try:
             found = self._look()
-        except (Unreachable, access_check.Refused, access_check.NoTopics):
+        except Unreachable:
             self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
+            return False
+        except (access_check.Refused, access_check.NoTopics) as error:
+            self._store.fault = self._clients.hidden(str(error))
             return False
         self._store.fault = ""
         return found != self._known

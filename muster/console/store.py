@@ -72,6 +72,7 @@ class Store:
         self._letters = {prefix: deque[Letter](maxlen=LETTERS_MAX) for prefix in self.prefixes}
         self._ends: dict[tuple[str, int], int] = {}
         self._joiners: dict[tuple[str, int], Joiner] = {}
+        self._newest: dict[GroupKey, tuple[int, int]] = {}  # partition, at_ms; of tombstones too
         self._listeners: tuple[Listener, ...] = ()
         self._held_bytes_max = held_bytes_max
         self.held_bytes = 0
@@ -93,10 +94,8 @@ class Store:
         if row.key is None:
             return
         if kind is TopicKind.REJECTED:
-            place = (row.topic, row.partition)
-            if row.offset <= self._ends.get(place, -1):
-                return  # the topic is read again after an error
-            self._ends[place] = row.offset
+            if self._is_known(row):
+                return
             record = decode_record(kind, row.key, row.value)
             if isinstance(record, Rejected):
                 self.reject(prefix, record, row.at_ms)
@@ -105,9 +104,25 @@ class Store:
         whole = joiner.feed(row.key, row.value)
         if whole is None or whole.key != key_of(parse_key(whole.key).group):
             return  # a part, or the group's dictionary
+        if self._is_known(row):
+            return
         record = decode_record(kind, whole.key, whole.value)
-        if isinstance(record, GroupSnapshot | GroupGone):
-            self.take(prefix, record, row.at_ms, whole.value or b"")
+        if not isinstance(record, GroupSnapshot | GroupGone):
+            return
+        key = GroupKey(prefix, record.group)
+        partition, newest_ms = self._newest.get(key, (row.partition, row.at_ms))
+        if partition != row.partition and row.at_ms < newest_ms:
+            return  # partitions were added to the topic: this is what was written before
+        self._newest[key] = row.partition, row.at_ms
+        self.take(prefix, record, row.at_ms, whole.value or b"")
+
+    def _is_known(self, row: Row) -> bool:
+        """Whether a row was taken before: the topics are read again after an error."""
+        place = (row.topic, row.partition)
+        if 0 <= row.offset <= self._ends.get(place, -1):
+            return True
+        self._ends[place] = row.offset
+        return False
 
     def take(
         self, prefix: str, record: GroupSnapshot | GroupGone, at_ms: int, value: bytes
@@ -151,6 +166,7 @@ class Store:
             self._groups = {key: h for key, h in self._groups.items() if key.prefix == SHADOWED}
             self._joiners.clear()
             self._ends.clear()
+            self._newest.clear()
             for letters in self._letters.values():
                 letters.clear()
             self.held_bytes = sum(each.held_bytes for each in self._groups.values())

@@ -10,6 +10,7 @@ import numpy as np
 from muster.doctor.facts import GRACE_MS, Facts, Heard
 from muster.doctor.finding import Finding, Level
 from muster.output import some, span
+from muster.protocol.ids import as_option
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
 from muster.protocol.unknown_names import there_are
 from muster.published.snapshots import is_deleted
@@ -46,6 +47,7 @@ def _joins_of_deleted(
     facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
     """A warning if workers still ask to join a deleted group."""
+    of_group = as_option("--group", snapshot.group)
     joined = sorted(facts.heard.get(snapshot.group, Heard()).joined)
     if joined:
         ask = "worker asks" if len(joined) == 1 else "workers ask"
@@ -53,7 +55,7 @@ def _joins_of_deleted(
             Level.WARN,
             f"was deleted {facts.ago(deleted_ms)} ago, and {len(joined)} {ask} to join it: "
             f"{some(joined)}",
-            f"stop them, or: muster config set --group {snapshot.group} --tasks FILE",
+            f"stop them, or: muster config set {of_group} --tasks FILE",
         )
 
 
@@ -89,12 +91,13 @@ def _faults(
     stuck_ms: int,
     configured: Callable[[str], str],
 ) -> Iterator[tuple[Level, str, str]]:
+    of_group = as_option("--group", snapshot.group)
     if snapshot.quarantine is not None:
         yield (
             Level.FAIL,
             f"is quarantined for {facts.ago(snapshot.quarantine.since_ms)}: "
             f"{snapshot.quarantine.story}",
-            f"correct the cause, then: muster groups release --group {snapshot.group}",
+            f"correct the cause, then: muster groups release {of_group}",
         )
         return  # a quarantined group stands still: further findings would follow from that
     late = [h for h in facts.holdups.get(snapshot.group, ()) if h.is_late(facts.now_ms)]
@@ -110,8 +113,8 @@ def _faults(
         yield (
             Level.WARN,
             f"{drain.member} was expelled before it was empty: its process may still run its tasks",
-            f"end that process, then muster drain --group {snapshot.group} "
-            f"--member {drain.member} --cancel",
+            f"end that process, then muster drain {of_group} "
+            f"{as_option('--member', drain.member)} --cancel",
         )
     if snapshot.state is GroupState.NOT_READY:
         number = len(snapshot.members)
@@ -119,22 +122,21 @@ def _faults(
             Level.FAIL if unchanged_ms > stuck_ms else Level.WARN,
             f"has {number} member{'' if number == 1 else 's'} and no tasks; configured groups: "
             f"{configured(snapshot.group)}",
-            f"muster config set --group {snapshot.group} --tasks FILE",
+            f"muster config set {of_group} --tasks FILE",
         )
     elif snapshot.state in _UNSETTLED and unchanged_ms > stuck_ms:
         yield (
             Level.FAIL,
             f"{snapshot.state.value} for {span(unchanged_ms)} (generation {snapshot.generation}, "
             f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
-            f"muster groups describe --group {snapshot.group} --members --verbose",
+            f"muster groups describe {of_group} --members --verbose",
         )
     if snapshot.tasks and not snapshot.members and unchanged_ms > stuck_ms:
         yield (
             Level.WARN,
             f"has no member for {span(unchanged_ms)}: no worker runs its "
             f"{len(snapshot.holder)} tasks",
-            f"start its workers; if the group is no longer needed: muster config delete --group "
-            f"{snapshot.group}",
+            f"start its workers; if the group is no longer needed: muster config delete {of_group}",
         )
     unowned = int(np.count_nonzero(snapshot.holder < 0))
     is_settled = unchanged_ms > stuck_ms and snapshot.state not in _UNSETTLED
@@ -142,7 +144,7 @@ def _faults(
         yield (
             Level.WARN,
             f"{unowned} of {len(snapshot.holder)} tasks have no owner",
-            f"muster explain --group {snapshot.group}: no member takes their topics, or a "
+            f"muster explain {of_group}: no member takes their topics, or a "
             "static assignment names an absent member",
         )
 

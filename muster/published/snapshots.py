@@ -1,8 +1,7 @@
 """Reads the published record of groups from Kafka, and shows it as text and JSON.
 
 The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
-contain heartbeats, because there are millions of them; each member's newest one is read from the
-tails of ``<prefix>.membership`` and, for members that heartbeat apart, ``<prefix>.heartbeats``.
+contain heartbeats, because there are millions of them (`last_heartbeats`).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import merge
@@ -19,16 +17,13 @@ from typing import Any
 import numpy as np
 
 from muster.errors import NotFound
-from muster.kafka.access_check import NoTopics
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.compacted import is_late, joined
 from muster.kafka.reader import Row, read
 from muster.output import ago
-from muster.protocol.codec import decode, decode_record
+from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Heartbeat, Join, Origin, Report
-from muster.protocol.heartbeat_columns import heartbeats
-from muster.protocol.ids import GroupId
+from muster.protocol.ids import GroupId, as_option
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
@@ -169,7 +164,8 @@ def refuses_events(snapshot: GroupSnapshot) -> str:
         return ""
     return (
         f"group {snapshot.group!r} is quarantined, and its events become dead letters: "
-        f"{snapshot.quarantine.story}. Correct the cause, then: muster groups release"
+        f"{snapshot.quarantine.story}. Correct the cause, then: muster groups release "
+        f"{as_option('--group', snapshot.group)}"
     )
 
 
@@ -191,48 +187,6 @@ def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
         f"{there_are(group, others)}. A group appears once it is configured or "
         "joined and a coordinator runs (muster doctor)"
     )
-
-
-def last_heartbeats(
-    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot, now_ms: int
-) -> dict[str, int]:
-    """When each member last wrote (broker time, epoch ms); absent = not within a session.
-
-    `now_ms` is this machine's time, epoch ms.
-    """
-    longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
-    topic = topic_name(TopicKind.MEMBERSHIP, prefix)
-    heard: dict[str, int] = {}
-    for row in read(
-        settings, topic, key=key_of(snapshot.group), since_ms=snapshot.clock_ms - longest_ms
-    ):
-        origin = Origin(topic, row.partition, row.offset, row.at_ms)
-        try:
-            event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
-        except DecodeError:
-            continue  # the coordinator makes it a dead letter
-        if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
-            heard[event.member] = max(row.at_ms, heard.get(event.member, 0))
-    if snapshot.apart:
-        # Nothing else is written of a quiet group, so its newest record may be days old. Twice the
-        # session, because the clocks of this machine and of the broker may differ.
-        apart = _written_apart(settings, prefix, snapshot.group, now_ms - 2 * longest_ms)
-        for member, at_ms in apart:
-            heard[member] = max(at_ms, heard.get(member, 0))
-    return heard
-
-
-def _written_apart(
-    settings: ClientSettings, prefix: str, group: GroupId, since_ms: int
-) -> Iterator[tuple[str, int]]:
-    """Member and broker time of each heartbeat of a group on the topic of heartbeats."""
-    topic = topic_name(TopicKind.HEARTBEATS, prefix)
-    rows: list[Row] = []
-    with suppress(NoTopics):  # deleted since: then no member can write to it
-        rows += read(settings, topic, key=key_of(group), since_ms=since_ms)
-    columns = heartbeats([row.value for row in rows])
-    for position, member in zip(columns.position.tolist(), columns.members, strict=True):
-        yield member, rows[position].at_ms
 
 
 @dataclass(frozen=True)
@@ -313,7 +267,8 @@ def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
 
 
 def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:
-    return f"muster drain --group {snapshot.group} --member {drain.member} --cancel"
+    whom = f"{as_option('--group', snapshot.group)} {as_option('--member', drain.member)}"
+    return f"muster drain {whom} --cancel"
 
 
 def names(tasks: TaskSet) -> list[str]:

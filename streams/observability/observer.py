@@ -31,7 +31,7 @@ from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
-from muster.protocol.ids import GroupId
+from muster.protocol.ids import GroupId, as_option
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Record, Rejected
 from muster.protocol.split_records import Joiner
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
@@ -359,5 +359,5 @@ def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:
         prefix=prefix,
         group=str(record.group),
         story=record.quarantine.story,
-        release=f"muster groups release --group {record.group}",
+        release=f"muster groups release {as_option('--group', record.group)}",
     )

@@ -283,6 +283,18 @@ def test_a_group_that_is_quarantined_is_not_drained(
     )
 
 
+@pytest.mark.parametrize("words", [["groups", "describe"], ["plan"], ["drain", "--member", "W1"]])
+def test_a_deleted_group_is_called_deleted(
+    topic: GroupsTopic, story: Story, capsys: Output, words: list[str]
+) -> None:
+    """Every command says who deleted it; one that never was is another case."""
+    story.at(100).take(leave("W1"), leave("W2"))
+    topic.write(story.at(200).take(GroupDeleted(group=GroupId("g"))).group.snapshot())
+    assert main([*words, "--group", "g", "--bootstrap-server", topic.address]) == 1
+    deleted = f"muster {words[0]}: no group 'g': group deleted by muster config delete (config-0@"
+    assert capsys.readouterr().err.startswith(deleted)
+
+
 def test_it_ends_when_kafka_is_away(
     topic: GroupsTopic, story: Story, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:

@@ -104,6 +104,35 @@ def test_an_older_record_is_left_out() -> None:
     assert [m.generation for m in history.moments] == [7]
 
 
+def row_of(record: GroupSnapshot | GroupGone, partition: int, offset: int, at_ms: int) -> Row:
+    """A record as the console reads it."""
+    encoded = encode(record)
+    return Row(encoded.key, encoded.value, f"{PREFIX}.groups", partition, offset, at_ms)
+
+
+def test_the_last_record_of_a_partition_counts_whatever_its_timestamp() -> None:
+    """A broker whose clock is behind leads now: its record is the newest, at the time before it."""
+    store = Store([PREFIX])
+    rows = [row_of(orders(7), 0, 0, 10_000), row_of(orders(8), 0, 1, 9_500)]
+    for row in rows * 2:  # the topic is read again after an error
+        store.read(row)
+    ((_, history),) = store.histories()
+    assert [(m.generation, m.at_ms) for m in history.moments] == [(7, 10_000), (8, 10_000)]
+    assert history.moment_at(10_000) is history.moments[-1]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_group_that_ended_after_partitions_were_added(newest_first: bool) -> None:
+    """Its tombstone is in another partition than its records, and may be read before them."""
+    store = Store([PREFIX])
+    rows = [row_of(orders(7), 0, 0, 1_000), row_of(GroupGone(group=GroupId("orders")), 1, 0, 2_000)]
+    for row in reversed(rows) if newest_first else rows:
+        store.read(row)
+    assert store.histories() == []
+    store.read(row_of(orders(1), 1, 1, 3_000))  # a new group of that name
+    assert [history.newest.generation for _, history in store.histories()] == [1]
+
+
 def test_a_learner_is_as_full_as_its_lag_has_fallen() -> None:
     """The largest lag of a learner is kept; the first record says 40, the next 10."""
     history = History("orders")

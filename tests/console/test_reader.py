@@ -12,6 +12,7 @@ from muster.console import reader
 from muster.console.reader import Reader
 from muster.console.store import Store
 from muster.errors import Unreachable
+from muster.kafka.access_check import NoTopics
 from muster.kafka.client_settings import client_settings
 
 POLLS = 20
@@ -71,3 +72,16 @@ def test_a_fault_ends_when_kafka_answers_a_look(
     follower._poll(consumer, unread)
     assert faults == ["Kafka at localhost:9092 does not answer"] * 3
     assert store.fault == ""
+
+
+def test_a_topic_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka answers: what is missing, or what this login may not read, is the fault."""
+    store = Store(["muster"])
+    follower = Reader(client_settings("localhost:9092"), store)
+
+    def look() -> dict[str, tuple[int, str]]:
+        raise NoTopics("no topic muster.groups: muster topics create")
+
+    monkeypatch.setattr(follower, "_look", look)
+    assert not follower._has_changed()
+    assert store.fault == "no topic muster.groups: muster topics create"
