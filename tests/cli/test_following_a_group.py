@@ -279,7 +279,7 @@ def test_a_group_that_is_quarantined_is_not_drained(
     assert main([*words, *more]) == 1
     assert capsys.readouterr().err == (
         "muster drain: group 'g' is quarantined, and its events become dead letters: it was ended "
-        "by SIGABRT. Correct the cause, then: muster groups release\n"
+        "by SIGABRT. Correct the cause, then: muster groups release --group g\n"
     )
 
 
