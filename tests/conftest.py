@@ -27,8 +27,11 @@ LONGEST = (
     "integration/test_spark_cluster.py",
     "integration/test_coordinator_lost.py",
 )
-"""Files that take minutes. They run first, so that the two processes of `make test` end together;
-the order of the others is random."""
+"""Files that take minutes; they run first, so that both processes of `make test` end together."""
+TOGETHER = "/tests/adopt/"
+"""Files that share a coordinator in each process. They follow, so that it runs for no longer than
+they need: a coordinator takes a quarter of a core also at rest. The order of the other
+files is random."""
 
 settings.register_profile(
     "ci",
@@ -48,7 +51,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, after pytest-randomly has shuffled them all."""
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+    paths = {item: item.path.as_posix() for item in items}
+    items.sort(key=lambda item: (not paths[item].endswith(LONGEST), TOGETHER not in paths[item]))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""Tests of groups that Kafka coordinates and muster governs; they share one coordinator."""
