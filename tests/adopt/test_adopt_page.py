@@ -82,8 +82,13 @@ class Reader:
         return done.stdout
 
 
-def is_governed(fleet: Fleet, story: str) -> None:
-    """Wait until muster has both members, and each of them half of the partitions."""
+def is_governed(fleet: Fleet, governor: Running, story: str) -> None:
+    """Wait until this governor leads both members, and each of them has half of the partitions."""
+    until(
+        lambda: ": 2 members; " in governor.file.read_text(),
+        "the governor leads",
+        story=fleet.story,
+    )
     until(
         lambda: len(fleet.described().get("members", ())) == 2,
         "muster has both members",
@@ -115,7 +120,7 @@ def test_the_ladder(kafka, job, tmp_path: Path):
             "5000",
         )  # however busy the machine, the coordinator decides
         governor = fleet.run("governor", [*reader.words(adopt), *patient], env)
-        is_governed(fleet, "both have their share")
+        is_governed(fleet, governor, "both have their share")
         readme = Shown(governor, fleet.group)
         readme.agrees("adopt --group orders")
         table = reader.runs(describe)
@@ -133,7 +138,7 @@ def test_the_ladder(kafka, job, tmp_path: Path):
         governor.process.send(signal.SIGTERM)
         assert governor.ends() == 0
         governor = fleet.run("again", reader.words(weigh), env)
-        is_governed(fleet, "all partitions carry the same")
+        is_governed(fleet, governor, "all partitions carry the same")
         rounds = len(governor.lines())
         released = reader.runs(release)
         assert governor.ends() == 0
