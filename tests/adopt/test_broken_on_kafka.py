@@ -25,8 +25,10 @@ def test_the_broker_restarts(own_broker, tmp_path):
             story=fleet.story,
         )
         fleet.settles({"A": 4}, "one consumer has all")
+        fleet.rests()
         own_broker.stop()
         own_broker.start()
+        fleet.produces()
         fleet.consumer("B", **COOPERATIVE)
         until(
             lambda: ": 2 members; " in governor.file.read_text(),

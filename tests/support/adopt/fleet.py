@@ -212,7 +212,29 @@ class Fleet:
     def produces(self) -> None:
         """Begin to write records to all partitions in turn."""
         self._producing.set()
+        self._thread = threading.Thread(target=self._produce, daemon=True)
         self._thread.start()
+
+    def rests(self) -> None:
+        """Stop the load, and wait until every record is committed; `produces` begins again.
+
+        A commit that is under way when the broker stops may wait for its answer for ever
+        (librdkafka 2.16: 2 of 36 consumers), and its consumer never joins again.
+        """
+        self._producing.clear()
+        self._thread.join(60)
+        ends = self.ends()
+        until(lambda: self._committed() == ends, "every record is committed", story=self.story)
+
+    def _committed(self) -> dict[int, int]:
+        """What the group has committed, by partition."""
+        asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        settings = {"bootstrap.servers": self.topics.address, "group.id": self.group}
+        consumer = Consumer(settings)  # it subscribes to nothing, so it is no member
+        try:
+            return {each.partition: each.offset for each in consumer.committed(asked, timeout=30)}
+        finally:
+            consumer.close()
 
     def _produce(self) -> None:
         quick = {"topic.metadata.refresh.interval.ms": 500}
