@@ -179,9 +179,9 @@ def _in_order(copies: Copies, requests: Pairs) -> Pairs:
         return requests
     pairs = copies.of(requests.task)
     warm = copies.reported_warm(pairs.task, pairs.member)
-    copy_lags = np.bincount(pairs.task[warm], minlength=len(copies.view.tasks))
+    warm_copies = np.bincount(pairs.task[warm], minlength=len(copies.view.tasks))
     behind = copies.lag(requests.task, requests.member)
-    order = np.lexsort((requests.member, behind, requests.task, copy_lags[requests.task]))
+    order = np.lexsort((requests.member, behind, requests.task, warm_copies[requests.task]))
     return requests.only(order)
 
 

@@ -37,6 +37,7 @@ from muster.protocol.keys import (
     FOUND_PART,
     SIGN_GROUP,
     Key,
+    dead_letter_key,
     key_of,
     parse_key,
 )
@@ -201,7 +202,7 @@ def encode(value: Event | Record) -> Encoded:
             return Encoded(key_of(value.group), write("Heartbeat", row), ())
         case Rejected():
             topic, partition, offset, _ = value.origin
-            key = f"{topic}|{partition}|{offset}".encode()
+            key = dead_letter_key(topic, partition, offset)
             reason = ("reason", value.reason.encode())
             return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
         case CoordinatorClaim():

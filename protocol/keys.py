@@ -95,6 +95,11 @@ def joined_key(key: bytes) -> bytes:
     return whole_key(key)
 
 
+def dead_letter_key(topic: str, partition: int, offset: int) -> bytes:
+    """The key of the dead letter of the record at this place."""
+    return f"{topic}|{partition}|{offset}".encode()
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key, as the Java client's default partitioner computes it.
 

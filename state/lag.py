@@ -444,16 +444,16 @@ def mark_released_ready(draft: Draft) -> None:
     is_fenced = (group_before.sessions.flags & FENCED) != 0
     released_tasks = released_tasks[~is_fenced[group_before.owned.holder[released_tasks]]]
     wanted_copies = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
-    copy_lags = np.intersect1d(
+    warm_copies = np.intersect1d(
         codes_of(released_tasks, group_before.owned.holder[released_tasks]),
         wanted_copies,
         assume_unique=True,
     )
     is_behind = draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     is_behind &= believed(draft)
-    copy_lags = np.setdiff1d(copy_lags, draft.owned.lags.pair[is_behind], assume_unique=True)
-    newly_ready = np.setdiff1d(copy_lags, draft.owned.ready, assume_unique=True)
-    draft.owned.ready = union(draft.owned.ready, copy_lags)
+    warm_copies = np.setdiff1d(warm_copies, draft.owned.lags.pair[is_behind], assume_unique=True)
+    newly_ready = np.setdiff1d(warm_copies, draft.owned.ready, assume_unique=True)
+    draft.owned.ready = union(draft.owned.ready, warm_copies)
     learners = np.intersect1d(
         newly_ready, draft.owned.copies[Role.LEARNER].wanted, assume_unique=True
     )

@@ -389,8 +389,8 @@ def _overtaken(draft: Draft) -> Codes:
     cold_copies = lag.unstarted(draft)
     if len(cold_copies) == 0:
         return cold_copies
-    copy_lags = lag.usable(draft, lag.caught_up(draft), task_of(cold_copies))
-    outdone: Codes = cold_copies[np.isin(task_of(cold_copies), task_of(copy_lags))]
+    warm_copies = lag.usable(draft, lag.caught_up(draft), task_of(cold_copies))
+    outdone: Codes = cold_copies[np.isin(task_of(cold_copies), task_of(warm_copies))]
     return outdone
 
 

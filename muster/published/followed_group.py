@@ -11,7 +11,7 @@ from muster.kafka.reader import Follower, Row
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
-from muster.protocol.keys import key_of
+from muster.protocol.keys import dead_letter_key, key_of
 from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import Published, existing, published_in, skipped
@@ -73,7 +73,7 @@ class DeadLetterOf:
     """
 
     def __init__(self, settings: ClientSettings, prefix: str, event: Place) -> None:
-        self._key = f"{event.topic}|{event.partition}|{event.offset}".encode()
+        self._key = dead_letter_key(event.topic, event.partition, event.offset)
         topic = topic_name(TopicKind.REJECTED, prefix)
         self._follower: Follower | None = Follower(settings, topic, key=self._key)
 
