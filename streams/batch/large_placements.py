@@ -24,7 +24,8 @@ from muster.streams.batch.child_process import Child, answer_to, begin
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
 FORGOTTEN_S = 10.0
-"""A question that its group has not asked again for this long is dropped."""
+"""A question that its group has not asked again for this long is dropped. Where batches are slow it
+is twice the time since the asking group's last question, in which every group had its batch."""
 _NICENESS = 10
 
 
@@ -50,8 +51,9 @@ class Asides:
         if multiprocessing.parent_process() is not None:
             return work()  # in a child process, where no other group waits
         now_s = time.monotonic()
+        gap_s = now_s - self._asked_s.get(question, now_s)
         self._asked_s[question] = now_s
-        self._forget(question, now_s)
+        self._forget(question, now_s, max(FORGOTTEN_S, 2 * gap_s))
         if question in self._running:
             return self._look(question)
         waiting = [each for each in self._asked_s if each not in self._running]
@@ -67,11 +69,11 @@ class Asides:
         self._end(question)
         return outcome
 
-    def _forget(self, question: Question, now_s: float) -> None:
+    def _forget(self, question: Question, now_s: float, age_s_max: float) -> None:
         """Drop the group's other questions, and those that are not asked any more."""
         for other, asked_s in list(self._asked_s.items()):
             is_older = other[0] == question[0] and other != question
-            if is_older or now_s - asked_s > FORGOTTEN_S:
+            if is_older or now_s - asked_s > age_s_max:
                 self._end(other)
 
     def _end(self, question: Question) -> None:

@@ -6,12 +6,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.suite.waiting import until
 
 from muster.state.assignor_outcome import Answer, Outcome, Question
+from muster.streams.batch import large_placements
 from muster.streams.batch.large_placements import RUNNING_MAX, Asides
 
 NOTHING = np.empty(0, dtype=np.int32)
@@ -86,6 +88,31 @@ def test_few_run_at_a_time_in_the_order_of_questions(asides: Asides) -> None:
     assert asides.ask(question("g0", asked_ms=2), blocked) is None
     assert question("g0") not in asides._running
     assert isinstance(answered(asides, question("waits"), answer), Answer)
+
+
+def test_slow_batches_do_not_restart_each_other(
+    asides: Asides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups keep their children where each asks every 12 s, in whatever order a batch asks.
+
+    A group that stopped asking is still dropped.
+    """
+    now_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr(large_placements, "time", clock)
+    first, second = question("first"), question("second")
+    for turn in range(4):
+        for asked in (first, second) if turn % 2 else (second, first):
+            asides.ask(asked, blocked)
+            now_s += 0.1
+        now_s += 12.0
+        if turn == 0:
+            begun = dict(asides._running)
+    assert asides._running == begun
+    for _ in range(3):
+        asides.ask(first, blocked)
+        now_s += 12.0
+    assert asides._running == {first: begun[first]}
 
 
 def test_a_child_keeps_no_connection_of_the_worker(asides: Asides, tmp_path: Path) -> None:
