@@ -23,8 +23,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.actives_until_warm import Target, stage, with_fallback_owners
 from muster.assignor.copy_lags import Copies
-from muster.assignor.learners import Target, stage, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.assignor.sticky_assignor import placement_of, unplaced
 from muster.assignor.targets.plan import Planner

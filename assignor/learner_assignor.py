@@ -13,17 +13,17 @@ are balanced separately (S2-30). Ready learners take over one by one, or, with
 that are free to move go where these counts allow the least traffic (S4-F01).
 
 When a learner takes over: here `_taking_over` decides; for `high-availability`, the only other
-assignor with learners, `muster.assignor.learners`. `muster.state.lag` says which copies have caught
-up, and opens the generation.
+assignor with learners, `muster.assignor.actives_until_warm`. `muster.state.lag` says which copies
+have caught up, and opens the generation.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.actives_until_warm import Staged, Target, with_fallback_owners
 from muster.assignor.copy_lags import Copies, code, contains
 from muster.assignor.high_availability_assignor import without_overtaken
-from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.assignor.actives_until_warm import Staged, Target
 from muster.assignor.copy_lags import NO_COPY, Copies, code, contains, holds
-from muster.assignor.learners import Staged, Target
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.reason_arrays import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.fewest_moves import held

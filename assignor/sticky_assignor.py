@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from muster.assignor.actives_until_warm import Staged, Target, with_fallback_owners
 from muster.assignor.copy_lags import Copies
-from muster.assignor.learners import Staged, Target, with_fallback_owners
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.reason_texts import explained
 from muster.assignor.solvers.fewest_moves import held

@@ -8,7 +8,7 @@ from dataclasses import fields
 from muster.protocol.events import GroupConfig
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.topics import TopicKind
-from muster.state import discovery, drains, session_timeouts
+from muster.state import drains, found_topics, session_timeouts
 from muster.state.draft import Draft
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
@@ -25,7 +25,7 @@ def configure(draft: Draft, event: GroupConfig) -> None:
         draft.assignor, draft.target.memory = event.assignor, None
         draft.target.again = False
     _set(draft, event.settings)
-    discovery.configured(draft, event)
+    found_topics.configured(draft, event)
 
 
 def _catch_up(draft: Draft, event: GroupConfig) -> None:

@@ -151,7 +151,7 @@ class Group:
         hashes: uint64[T], digest hash of every task.
         roster: the members.
         drains: drains that outlive their member (`drains.py`), by member id.
-        sources, found: tasks that come from Kafka (`discovery.py`).
+        sources, found: tasks that come from Kafka (`found_topics.py`).
         dead: the group was deleted; its last members are stopping their tasks.
         sessions: the liveness: sessions, clocks and offsets, which every batch changes.
     """

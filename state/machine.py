@@ -38,9 +38,9 @@ from muster.state import (
     config_events,
     deadlines,
     deletion,
-    discovery,
     drains,
     fencing,
+    found_topics,
     heartbeats,
     lag,
     member_records,
@@ -181,7 +181,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case GroupConfig():
                 config_events.configure(draft, event)
             case TopicsFound():
-                discovery.absorb(draft, event)
+                found_topics.absorb(draft, event)
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():

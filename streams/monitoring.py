@@ -13,7 +13,7 @@ from muster.signing.key_file import KeyFile
 from muster.streams import claim, coordinator_signs, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
-from muster.streams.discovery import Discovery, Pace
+from muster.streams.discovery_thread import Discovery, Pace
 from muster.streams.job_settings import JobConfig
 from muster.streams.observability.group_gauges import GroupsCollector
 from muster.streams.observability.group_stats import GroupStats

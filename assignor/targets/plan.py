@@ -1,7 +1,7 @@
 """The plan of a group: owners of actives, standbys, their cost, and warnings.
 
-A plan is a target; `muster.assignor.learners` decides how to reach it. Each step is optimal within
-the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
+A plan is a target; `muster.assignor.actives_until_warm` decides how to reach it. Each step is
+optimal within the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
 `muster.assignor.targets.strategies` chooses once how each step is made.
 """
 

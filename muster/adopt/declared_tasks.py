@@ -16,7 +16,7 @@ from typing import Final
 
 from muster.adopt.join_metadata import KafkaMember, Kind
 from muster.adopt.model import AssignableUnits, Configured, Options
-from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
+from muster.discovery.topic_changes import GRACE_MS, Memory, vanished
 from muster.kafka.writer import Place
 from muster.protocol.events import GroupConfig
 from muster.protocol.records import GroupSnapshot

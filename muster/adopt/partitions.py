@@ -21,9 +21,9 @@ from confluent_kafka import KafkaException
 from muster.adopt.model import AssignableUnits
 from muster.discovery import measured_traffic
 from muster.discovery import topics as discovery
-from muster.discovery.found_tasks import GRACE_MS, Memory, vanished
 from muster.discovery.measured_traffic import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
+from muster.discovery.topic_changes import GRACE_MS, Memory, vanished
 from muster.discovery.topics import Topic
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import LastingAdmin

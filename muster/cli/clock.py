@@ -20,7 +20,7 @@ from muster.signing.key_file import add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 from muster.streams.background_thread import Loop
 from muster.streams.clock import Clock
-from muster.streams.discovery import Discovery
+from muster.streams.discovery_thread import Discovery
 from muster.streams.errors import ThreadDied
 
 

@@ -1,6 +1,7 @@
-"""The states of a member's session, and what each fault of the coordinator asks of it: data.
+"""The states of a member's session, as data.
 
-Which inputs a state takes, and which states they lead to, is the table of `session.py`.
+Which inputs a state takes, and which states they lead to, is the table of `session.py`. What a
+fault of the coordinator asks of a session is in `fault_responses`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from muster.protocol.records import Fault
 from muster.worker.messages import Notice
 
 UNANSWERED: Final = 4
@@ -33,28 +33,3 @@ class State(Enum):
     """Waits until every task is released. Then sends a leave and ends."""
     ENDED = "ended"
     """Takes no input any more."""
-
-
-class Duty(Enum):
-    """What a fault asks of a session."""
-
-    IGNORE = "it concerns a session that is over"
-    RETRY = "ask again later"
-    LOSE = "drop everything and join"
-    END = "stop for good"
-
-
-IN_USE: Final = (Fault.MEMBER_ID_IN_USE, Fault.UNRELEASED_INSTANCE_ID)
-"""Refusals that an older session of the same process may cause while it still counts."""
-
-FAULTS: Final[dict[Fault, tuple[Duty, Duty]]] = {
-    # fault: (while joining, while a member)
-    Fault.UNKNOWN_MEMBER_ID: (Duty.IGNORE, Duty.LOSE),
-    Fault.FENCED_MEMBER_EPOCH: (Duty.IGNORE, Duty.LOSE),
-    Fault.FENCED_INSTANCE_ID: (Duty.END, Duty.END),
-    Fault.UNRELEASED_INSTANCE_ID: (Duty.RETRY, Duty.IGNORE),
-    Fault.MEMBER_ID_IN_USE: (Duty.RETRY, Duty.IGNORE),
-    Fault.GROUP_MAX_SIZE_REACHED: (Duty.RETRY, Duty.IGNORE),
-    Fault.GROUP_ID_NOT_FOUND: (Duty.RETRY, Duty.LOSE),
-    Fault.INVALID_REQUEST: (Duty.END, Duty.LOSE),
-}

@@ -14,6 +14,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
+from muster.worker.fault_responses import FAULTS, IN_USE, Duty
 from muster.worker.holdings import Holdings, tasks_by_role
 from muster.worker.lease import Proof, Timeout, stop_ms
 from muster.worker.messages import (
@@ -39,7 +40,7 @@ from muster.worker.messages import (
     Take,
     Wanted,
 )
-from muster.worker.session_states import FAULTS, IN_USE, NO_ANSWER, UNANSWERED, Duty, State
+from muster.worker.session_states import NO_ANSWER, UNANSWERED, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""

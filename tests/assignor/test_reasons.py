@@ -20,7 +20,7 @@ from muster.assignor import (
     reason_texts,
     sticky_assignor,
 )
-from muster.assignor.learners import Staged, Target
+from muster.assignor.actives_until_warm import Staged, Target
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
 from muster.assignor.reason_texts import explained

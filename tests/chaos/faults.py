@@ -76,7 +76,7 @@ def driver_killed_with_standby(system: ChaosSystem) -> Iterator[None]:
     shutil.rmtree(system.checkpoint / "muster")  # it is behind
     standby, system.job = system.job, system.new_job()
     system.job.start(wait=False)
-    assert standby.wait(120) == 1, standby.tail()
+    assert standby.wait() == 1, standby.tail()
     system.job.await_ready()
 
 
@@ -101,7 +101,7 @@ def driver_replaced(system: ChaosSystem) -> Iterator[None]:
     system.job = system.new_job()
     system.job.start()
     send(frozen, signal.SIGCONT)
-    assert old.wait(120) == 1, old.tail()
+    assert old.wait() == 1, old.tail()
     old.kill()
     yield
 
@@ -141,7 +141,7 @@ def disk_full(system: ChaosSystem) -> Iterator[None]:
     ballast = system.checkpoint / "ballast"
     _fill(ballast)
     try:
-        code = system.job.wait(120)
+        code = system.job.wait()
     finally:
         ballast.unlink()
     assert code == 1, system.job.tail()

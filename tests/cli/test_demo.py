@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.suite.waiting import until
+from support.suite.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 COMMAND = [sys.executable, "-m", "muster.cli.main", "demo", "--plain"]
@@ -81,7 +81,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 def test_the_demo_from_start_to_end(demo: Demo) -> None:
     """Three, then four workers share twelve tasks; a drained and a killed worker end with none."""
     list(demo)
-    assert demo.process.wait(60) == 0, "\n".join(demo.lines)
+    assert demo.process.wait(PATIENCE_S) == 0, "\n".join(demo.lines)
     settled = [line for line in demo.lines if line.startswith("settled: ")]
     fleets = [
         {part.split()[0]: part.split()[1].split(",") for part in line[9:].split(" | ")}
@@ -128,7 +128,7 @@ def test_the_demo_leaves_no_process_and_no_file(demo: Demo, number: signal.Signa
     demo.look()
     assert len(demo.alive()) >= 8  # guards, Kafka, the job and its JVM, three workers
     demo.process.send_signal(number)
-    code = demo.process.wait(90)
+    code = demo.process.wait(PATIENCE_S)
     assert code == (-number if number is signal.SIGKILL else 130)
     until(lambda: not demo.alive(), "all processes have ended", story=demo.alive)
     until(lambda: not demo.leavings(), "all files are gone", story=demo.leavings)

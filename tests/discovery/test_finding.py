@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from muster.discovery.found_tasks import Look, Memory, find
 from muster.discovery.measured_weights import smoothed
+from muster.discovery.topic_changes import Look, Memory, find
 from muster.discovery.topics import Topic
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Subtopology

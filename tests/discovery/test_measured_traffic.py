@@ -16,7 +16,7 @@ from muster.kafka.client_settings import client_settings
 from muster.kafka.lasting_admin import LastingAdmin
 from muster.protocol.ids import GroupId
 from muster.protocol.sources import Source
-from muster.streams.discovery import Discovery, _Group
+from muster.streams.discovery_thread import Discovery, _Group
 
 CLIENTS = client_settings("127.0.0.1:1")
 ENDS = {("orders", 0): 6_000, ("orders", 1): 1_200}

@@ -17,7 +17,7 @@ from muster.protocol.keys import key_of, parse_key, partition_of
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Source
 from muster.protocol.topics import TopicKind
-from muster.streams.discovery import Discovery, Pace
+from muster.streams.discovery_thread import Discovery, Pace
 
 pytestmark = pytest.mark.broker
 PACE = Pace(interval_ms=200, measure_ms=400, grace_ms=1_500)

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from muster.kafka.client_settings import client_settings
 from muster.protocol.events import TopicsFound
 from muster.protocol.ids import GroupId
-from muster.streams import discovery as module
-from muster.streams.discovery import Discovery, _Group
+from muster.streams import discovery_thread as module
+from muster.streams.discovery_thread import Discovery, _Group
 
 FOUND = TopicsFound(group=GroupId("g"), found=())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.kafka.brokers import Topics
 from support.streams.job import Job
-from support.suite.waiting import until
+from support.suite.waiting import PATIENCE_S, until
 from support.worker import overlap
 from support.worker.fleet import Workers
 from support.worker.languages import LANGUAGES, Language, Running
@@ -80,7 +80,7 @@ class Band(Workers):
     def leave(self, name: str) -> None:
         """SIGTERM: the member stops its tasks, leaves the group and ends with exit code 0."""
         self.processes[name].send_signal(signal.SIGTERM)
-        assert self.processes[name].wait(60) == 0
+        assert self.processes[name].wait(PATIENCE_S) == 0
 
     def running(self) -> set[overlap.Tenure]:
         """The tenures that have not ended."""

@@ -47,7 +47,7 @@ def answered(asides: Asides, asked: Question, work: Callable[[], Outcome]) -> Ou
         outcomes.extend([] if outcome is None else [outcome])
         return bool(outcomes)
 
-    until(look, "the placement is there", timeout_s=60)
+    until(look, "the placement is there")
     return outcomes[0]
 
 

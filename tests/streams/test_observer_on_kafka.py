@@ -56,13 +56,11 @@ def test_a_query_that_hangs_after_a_restart_of_the_broker(own_broker: EmbeddedKa
         until(
             lambda: observer.rows_behind == ROWS,
             "the observer sees the rows",
-            timeout_s=60,
             story=lambda: observer.rows_behind,
         )
         until(
             lambda: not health.well(time.monotonic()).fine,
             "the query counts as stalled",
-            timeout_s=60,
             story=lambda: health.well(time.monotonic()),
         )
     topics.close()

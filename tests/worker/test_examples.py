@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from support.kafka.brokers import create_topics
+from support.suite.waiting import PATIENCE_S
 from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster.protocol.events import Join, Leave, Report
@@ -87,7 +88,7 @@ def test_workers(name: str, example, coordinator: ScriptedCoordinator) -> None:
     assert coordinator.wait_for(Report).holding.active == TaskSet.of(["0_1"])
     process.send_signal(signal.SIGINT)
     coordinator.wait_for(Leave)
-    process.wait(20)
+    process.wait(PATIENCE_S)
 
 
 def test_restoring(example, coordinator: ScriptedCoordinator, tmp_path: Path) -> None:

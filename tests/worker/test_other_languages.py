@@ -106,7 +106,7 @@ def test_life(both: tuple[ScriptedCoordinator, Running]) -> None:
     coordinator.assign(join, [], generation=3, report=True)
     coordinator.wait_for(Report, lambda r: r.revision == 3 and len(r.holding) == 0)
     worker.process.send_signal(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(PATIENCE_S) == 0
     assert coordinator.wait_for(Leave).incarnation == join.incarnation
 
 
@@ -291,7 +291,7 @@ def test_signs_events(language: Language, kafka: Topics, tmp_path: Path) -> None
         new = ring.newest().encode()
         eventually(lambda: new in coordinator.signed[-1][1])
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.process.wait(20) == 0
+        assert worker.process.wait(PATIENCE_S) == 0
         coordinator.wait_for(Leave)
     topic, key = kafka.name(TopicKind.MEMBERSHIP), coordinator.group.encode()
     verifier = Verifier(keyring_file.read(ring.file), coordinator.group, topic, key)

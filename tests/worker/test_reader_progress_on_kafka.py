@@ -33,11 +33,11 @@ def test_a_new_leader_is_asked(own_broker: EmbeddedKafka) -> None:
         return not inputs.empty()
 
     for _ in range(2):
-        until(caught_up, "the reader has caught up", timeout_s=60, pause_s=0.4)
+        until(caught_up, "the reader has caught up", pause_s=0.4)
         own_broker.stop()
         own_broker.start()
         while not inputs.empty():
             inputs.get()
-    until(caught_up, "it has caught up again", timeout_s=60, pause_s=0.4)
+    until(caught_up, "it has caught up again", pause_s=0.4)
     progress.close()
     topics.close()

@@ -11,6 +11,7 @@ from muster.protocol.events import Heartbeat, Lag, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
+from muster.worker.fault_responses import FAULTS
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,
@@ -27,7 +28,7 @@ from muster.worker.messages import (
     Send,
 )
 from muster.worker.session import TABLE, on
-from muster.worker.session_states import FAULTS, State
+from muster.worker.session_states import State
 from muster.worker.session_steps import Steps, mixed63
 
 INPUTS: dict[type, Input] = {

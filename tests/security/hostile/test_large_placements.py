@@ -80,7 +80,7 @@ def test_others_are_answered_meanwhile(topics: Topics, job: Job) -> None:
                 newest = record.state, bool((record.target >= 0).all()) and len(record.target) > 0
         return newest
 
-    until(lambda: state()[0] is GroupState.ASSIGNING, "it is asked", timeout_s=60, story=job.tail)
+    until(lambda: state()[0] is GroupState.ASSIGNING, "it is asked", story=job.tail)
     waits: list[float] = []
     while not state()[1]:
         waits.append(asks(topics, job, len(waits) + 1))

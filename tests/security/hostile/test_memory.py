@@ -38,7 +38,7 @@ def answered(kafka: Topics, job: Job, group: GroupId, member: str) -> None:
         found = (r for r in kafka.records(TopicKind.ASSIGNMENTS) if isinstance(r, MemberAssignment))
         return any((r.group, r.member) == (group, member) for r in found)
 
-    until(is_answered, f"{member} is answered", timeout_s=120, story=job.tail)
+    until(is_answered, f"{member} is answered", story=job.tail)
 
 
 def is_quarantined(kafka: Topics, group: GroupId) -> bool:
@@ -74,7 +74,7 @@ def test_only_the_group_that_needs_too_much_is_refused(kafka: Topics, tmp_path: 
             found = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
             return "\n".join(f"{r.reason}: {r.message[:500]}" for r in found)
 
-        until(is_refused, "the group is refused", timeout_s=240, story=letters)
+        until(is_refused, "the group is refused", story=letters)
         assert not is_quarantined(kafka, INNOCENT)
         kafka.write(TopicKind.CONFIG, config(4))  # releases the group if it is quarantined
         answered(kafka, job, HOSTILE, "h2")

@@ -94,7 +94,7 @@ def answered(kafka: Topics, job: Job, group: GroupId, member: str, tasks: int = 
             for r in kafka.records(TopicKind.ASSIGNMENTS)
         )
 
-    until(is_answered, f"{member} is answered", timeout_s=120, story=job.tail)
+    until(is_answered, f"{member} is answered", story=job.tail)
 
 
 def lives_on(kafka: Topics, job: Job, group: GroupId, story: str, newcomer: str) -> None:
@@ -141,10 +141,10 @@ def test_groups_are_set_aside(kafka: Topics, tmp_path: Path, muster: Muster) -> 
         code, told = muster("groups", "release", "--group", ABORTS)
         assert (code, "aborts: released" in told) == (0, True), told
         kafka.write(TopicKind.MEMBERSHIP, answer_of(kafka, ABORTS))
-        until(lambda: is_aside(kafka, ABORTS), "it fails again", timeout_s=120, story=job.tail)
+        until(lambda: is_aside(kafka, ABORTS), "it fails again", story=job.tail)
         answered(kafka, job, INNOCENT, "i4")
         kafka.write(TopicKind.CONFIG, configured(ABORTS))
-        until(lambda: not is_aside(kafka, ABORTS), "it goes on", timeout_s=120, story=job.tail)
+        until(lambda: not is_aside(kafka, ABORTS), "it goes on", story=job.tail)
         answered(kafka, job, ABORTS, "a3")
         code, told = muster("groups", "release", "--group", ABORTS)
         assert (code, "is not quarantined" in told) == (2, True), told

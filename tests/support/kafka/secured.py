@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from support.suite.waiting import until
+from support.suite.waiting import PATIENCE_S, until
 
 from muster.broker.embedded_kafka import EmbeddedKafka, free_port
 from muster.broker.ends_with_parent import Tethered
@@ -201,7 +201,7 @@ class Command:
 
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
-        return self._process.wait(90)
+        return self._process.wait(PATIENCE_S)
 
     def stop(self) -> int:
         """Send SIGTERM; return the exit code."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.kafka.brokers import Topics
-from support.suite.waiting import until
+from support.suite.waiting import PATIENCE_S, until
 
 from muster.broker.embedded_kafka import free_port
 from muster.broker.ends_with_parent import Tethered
@@ -130,7 +130,7 @@ class Job:
         self._process.send(number)
         return self.wait()
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Wait for its end; return the exit code."""
         assert self._process is not None
         try:

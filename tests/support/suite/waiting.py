@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE_S = 90.0
-"""Much longer than anything takes, so that it finds hangs and not slowness."""
+PATIENCE_S = 240.0
+"""Much longer than anything takes, also where ten other programs want the same cores: it finds
+hangs and not slowness."""
 
 
 def until(

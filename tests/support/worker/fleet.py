@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.kafka.brokers import Topics
-from support.suite.waiting import until
+from support.suite.waiting import PATIENCE_S, until
 from support.worker import member, overlap
 
 from muster.broker.ends_with_parent import Tethered
@@ -55,7 +55,7 @@ class Workers:
         for name in names:
             self.members[name].send(signal.SIGTERM)
         for name in names:
-            code = self.members.pop(name).wait(60)
+            code = self.members.pop(name).wait(PATIENCE_S)
             assert code == 0, f"{name} ended with {code}:\n{self.story(name)}"
 
     def snapshots(self) -> list[GroupSnapshot]:
@@ -173,7 +173,7 @@ class Fleet(Workers):
         """Process id of a worker."""
         return self.members[name].pid
 
-    def settled(self, timeout_s: float = 90) -> dict[str, set[str]]:
+    def settled(self, timeout_s: float = PATIENCE_S) -> dict[str, set[str]]:
         """Wait until the group has settled; return who runs what."""
         until(self.is_settled, f"{self.group} has settled", timeout_s=timeout_s, story=self.story)
         return self.held()

@@ -1,7 +1,7 @@
 """Discovery: keeps the record of what Kafka has for each group's sources up to date.
 
 One thread reads ``<prefix>.config``. Every interval it asks Kafka for the topics that the groups
-declare, and writes a `TopicsFound` where the newest one differs (`found_tasks`), or is older than
+declare, and writes a `TopicsFound` where the newest one differs (`topic_changes`), or is older than
 the group's config. The coordinator takes it as an event, in the order of the log. Any number of
 discoveries may run: they see what the others have written, and a record that says nothing new
 changes nothing.
@@ -20,10 +20,10 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from muster.discovery import measured_traffic, topics
-from muster.discovery.found_tasks import GRACE_MS, Look, Memory, find
 from muster.discovery.measured_traffic import Measure, Place
 from muster.discovery.measured_weights import smoothed
 from muster.discovery.patterns import Patterns
+from muster.discovery.topic_changes import GRACE_MS, Look, Memory, find
 from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka import access_check

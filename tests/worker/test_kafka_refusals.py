@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from muster.kafka import access_check
 from muster.kafka.client_settings import client_settings
 from muster.worker import refusals
-from muster.worker.refusals import Refusals
+from muster.worker.kafka_refusals import Refusals
 
 ALL, LESS = "it lacks READ and WRITE", "it lacks WRITE"
 
