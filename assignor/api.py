@@ -13,8 +13,16 @@ Names are those of the KIP in Python spelling; a process id is a member id. A pl
 hangs or gives an invalid answer does not harm its group (`muster.plugins`).
 """
 
-from muster.assignor.kip924.application import Adapted, ApplicationState, TaskAssignor
-from muster.assignor.kip924.task_assignment import (
+from muster.assignor.kip924.adapted_plugin import Adapted, TaskAssignor
+from muster.assignor.kip924.application_state import (
+    LATEST_OFFSET,
+    ApplicationState,
+    AssignmentConfigs,
+    KafkaStreamsState,
+    TaskInfo,
+    TaskTopicPartition,
+)
+from muster.assignor.kip924.assignment_utilities import (
     RackAwareOptimizationParams,
     default_standby_task_assignment,
     identity_assignment,
@@ -22,17 +30,12 @@ from muster.assignor.kip924.task_assignment import (
     optimize_rack_aware_standby_tasks,
     validate_task_assignment,
 )
-from muster.assignor.kip924.values import (
-    LATEST_OFFSET,
+from muster.assignor.kip924.plugin_answer import (
     AssignedTask,
-    AssignmentConfigs,
     AssignmentError,
     KafkaStreamsAssignment,
-    KafkaStreamsState,
     TaskAssignment,
     TaskAssignmentException,
-    TaskInfo,
-    TaskTopicPartition,
     TaskType,
 )
 from muster.assignor.solvers.graph import Edge, Graph, InvalidGraph

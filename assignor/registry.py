@@ -100,7 +100,7 @@ def _load(name: str, path: str) -> Assignor:
 
 def adapted(name: str, instance: object) -> Assignor:
     """An object with `assign` as an assignor; a KIP-924 plug-in is wrapped in `Adapted`."""
-    from muster.assignor.kip924.application import Adapted, TaskAssignor  # plug-ins alone need it
+    from muster.assignor.kip924.adapted_plugin import Adapted, TaskAssignor  # only for plug-ins
 
     if isinstance(instance, TaskAssignor):
         return Adapted(name, instance)

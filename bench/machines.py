@@ -33,7 +33,8 @@ from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
 from muster.worker.groups_topic import Dictionaries, find_names
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -51,7 +52,6 @@ from muster.worker.messages import (
     Send,
     Take,
 )
-from muster.worker.session import Session
 
 SETTLE_TIMEOUT_S = 300.0
 PROOF_S = 2.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.protocol import rows, source_rows
+from muster.protocol import rows, source_rows, task_rows
 from muster.protocol.covers import HEARD_MAX, cover_from, cover_row
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
@@ -168,7 +168,7 @@ def config_row(event: GroupConfig) -> Row:
     settings = rows.settings_row(event.settings, event.assignor)
     return rows.with_extras(
         {"assignor": event.assignor, "settings": settings},
-        rows.tasks_row(event.tasks),
+        task_rows.tasks_row(event.tasks),
         source_rows.sources_row(event.sources),
     )
 
@@ -177,8 +177,8 @@ def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
     """A config from its row, checked."""
     assignor = row["assignor"]
     check_names("an assignor", (assignor,))
-    tasks = rows.tasks_from(row)
-    rows.check_unit_names(tasks)
+    tasks = task_rows.tasks_from(row)
+    task_rows.check_unit_names(tasks)
     return GroupConfig(
         group=group,
         assignor=assignor,
@@ -201,13 +201,13 @@ def found_row(event: TopicsFound) -> Row:
         }
         for each in event.found
     ]
-    return {**rows.tasks_row(units), "found": by_source}
+    return {**task_rows.tasks_row(units), "found": by_source}
 
 
 def found_from(group: GroupId, row: Row, origin: Origin) -> TopicsFound:
     """What was found, from its row, checked."""
-    units = rows.tasks_from(row)
-    rows.check_unit_names(units)
+    units = task_rows.tasks_from(row)
+    task_rows.check_unit_names(units)
     return TopicsFound(
         group=group, found=source_rows.found_from(row["found"], units), origin=origin
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from muster.protocol import rows, source_rows
+from muster.protocol import rows, source_rows, task_rows
 from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import PROFILE
@@ -85,7 +85,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     row: Row = {name: getattr(snapshot, name) for name in _PLAIN}
     for name in _DEADLINES:
         row[name] = _at_most_long(row[name])
-    tasks = rows.tasks_row(snapshot.tasks)
+    tasks = task_rows.tasks_row(snapshot.tasks)
     row |= tasks | _members_row(snapshot.members)
     row["state"] = snapshot.state.value
     row["settings"] = rows.settings_row(snapshot.settings, snapshot.assignor)
@@ -119,7 +119,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
 
 def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
     """A snapshot from its row, checked."""
-    tasks = rows.tasks_from(row)
+    tasks = task_rows.tasks_from(row)
     sources = source_rows.sources_from(row["extras"])
     members = _members_from(row["members"], row["profiles"])
     return GroupSnapshot(

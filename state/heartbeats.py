@@ -9,8 +9,8 @@ within the last two sessions, that a clock listens. So a job without the topic, 
 to read it, gets all heartbeats from `muster.membership`. The coordinator never asks a member to
 stop, because no heartbeat of it would count until the member had read that.
 
-The member's side: `worker/messages.py` chooses the topic of a heartbeat; `membership.py` tells a
-member that joins to heartbeat apart.
+The member's side: `worker/session_messages.py` chooses the topic of a heartbeat; `membership.py`
+tells a member that joins to heartbeat apart.
 """
 
 from __future__ import annotations

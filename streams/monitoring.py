@@ -19,20 +19,12 @@ from muster.streams.observability.group_gauges import GroupsCollector
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.http import Port
+from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Observer
 from muster.streams.observability.spark_reports import Progress
 
 _log = structlog.get_logger("muster.streams")
-
-STEP_S_MAX = 60.0
-"""A coordinator that starts writes no signs of life when no step of the start was done for so long.
-
-The start may have any number of steps: each group that is read back and loaded takes some. One step
-may take as long as one group batch may, and half as long again (`muster.group.cpu.ms`).
-"""
-JVM_S_MAX = 2.0
-"""A coordinator whose JVM has not answered for this long writes no signs of life."""
 
 
 class Seen:
@@ -40,11 +32,10 @@ class Seen:
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack
-        self._step_s_max = max(STEP_S_MAX, 1.5 * config.group_cpu_ms / 1000)
         self._watch: claim.Watch | None = None
         self._metrics = Metrics()
         holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
-        self.health = Health(config.stall_ms / 1000, holds)
+        self.health = Health(config.stall_ms / 1000, holds, config.group_cpu_ms / 1000)
         self.progress = Progress(self._metrics, self.health)
         self._metrics.ready.set_function(lambda: self.health.ready(time.monotonic()).fine)
         self._metrics.healthy.set_function(lambda: self.health.well(time.monotonic()).fine)
@@ -53,13 +44,12 @@ class Seen:
 
     @property
     def is_well(self) -> bool:
-        """Whether a coordinator works: it gets on with its start, or its JVM and query work."""
-        now_s = time.monotonic()
-        if not self.health.well(now_s).fine:
-            return False
-        if not self.health.is_started:
-            return self._watch is None or self.health.still_s(now_s) < self._step_s_max
-        return now_s - self.progress.looked_s < JVM_S_MAX
+        """Whether the process works (`Health.works`), so that it writes its sign of life."""
+        return self.health.works(
+            time.monotonic(),
+            has_claimed=self._watch is not None,
+            jvm_answered_s=self.progress.looked_s,
+        )
 
     def begins(self, signs: coordinator_signs.Signs, vigil: standby_coordinator.Vigil) -> None:
         """Watch the threads that run before the claim; the vigil only matters to a standby."""
@@ -111,7 +101,7 @@ class Seen:
             fold=fold,
             health=self.health,
             read=lambda: self.progress.read,
-            on_late=clock.wake,
+            late=LateRecords(epochs, clock.wake),
             same_topics=same_topics,
         )
         for part, thread in (("clock", clock), ("discovery", discovery), ("observer", observer)):

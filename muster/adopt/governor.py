@@ -59,7 +59,7 @@ from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet, Unit
 from muster.state.causes import count_of
-from muster.worker.messages import Acknowledged, Failed, Send
+from muster.worker.session_messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt")
 

@@ -27,7 +27,8 @@ from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.protocol.tasks import EMPTY, TaskSet
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     AllStopped,
@@ -45,7 +46,6 @@ from muster.worker.messages import (
     Released,
     Send,
 )
-from muster.worker.session import Session
 from muster.worker.session_states import State
 
 _SEED_BITS: Final = (1 << 62) - 1

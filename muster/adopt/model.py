@@ -17,7 +17,7 @@ from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.tasks import Unit
-from muster.worker.messages import Acknowledged, Failed, Send
+from muster.worker.session_messages import Acknowledged, Failed, Send
 
 Message: TypeAlias = Any
 """A request or an answer of Kafka's; kafka-python's classes have no types."""

@@ -17,9 +17,8 @@ from muster import plugins
 from muster.assignor.check import UNKNOWN_TASK_ID, valid
 from muster.assignor.errors import UnknownAssignor
 from muster.assignor.ignored_settings import ignored_pins, ignored_settings
-from muster.assignor.kip924.application import unchanged
+from muster.assignor.kip924.plugin_answer import TaskAssignmentException, unchanged
 from muster.assignor.kip924.validation import Claim, first_violation
-from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.targets.previous_counts import FromPrevious
 from muster.cli.options import add_answers, positive

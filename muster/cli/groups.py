@@ -26,10 +26,10 @@ from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
+from muster.published.coordinator_last_seen import last_seen_ms, seen_text, signs_text
 from muster.published.followed_group import FollowedGroup
 from muster.published.holdups import PendingReleases, waits_text
-from muster.published.last_heartbeats import last_heartbeats
-from muster.published.last_seen import last_seen_ms, seen_text, signs_text
+from muster.published.members_last_heard import last_heartbeats
 from muster.published.snapshots import (
     Shown,
     configured,

@@ -16,7 +16,7 @@ from muster.doctor.facts import GRACE_MS, Claim, Facts, who
 from muster.doctor.finding import Finding, Level
 from muster.output import span
 from muster.protocol.records import CoordinatorRole, GroupSnapshot
-from muster.published.last_seen import ANSWER_MS, NO_STANDBY, standing_by
+from muster.published.coordinator_last_seen import ANSWER_MS, NO_STANDBY, standing_by
 from muster.streams.crash_loop import CLAIMS_MAX, CLAIMS_MS
 
 START = "start `muster run` with the checkpoint it had"

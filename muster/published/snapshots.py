@@ -1,7 +1,7 @@
 """Reads the published record of groups from Kafka, and shows it as text and JSON.
 
 The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
-contain heartbeats, because there are millions of them (`last_heartbeats`).
+contain heartbeats, because there are millions of them (`members_last_heard`).
 """
 
 from __future__ import annotations

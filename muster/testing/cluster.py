@@ -14,8 +14,8 @@ from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import DEFAULT_ASSIGNOR, parse_settings
 from muster.protocol.topics import TopicKind, topic_name
-from muster.testing.container import choice, kafka_container
 from muster.testing.errors import EnvironmentFailed
+from muster.testing.kafka_for_tests import choice, kafka_container
 from muster.testing.tasks import Tasks, units_of
 
 START_S: Final = 240.0

@@ -12,7 +12,7 @@ from muster.simulation.kafka import SimulatedKafka
 from muster.simulation.log import MemberRecord, delay
 from muster.testing.simulated_machine import VirtualMachine
 from muster.worker.changelog import Changelog, ChangelogLags
-from muster.worker.messages import Acknowledged, Begin, CaughtUp, Failed, Input, Read, Send
+from muster.worker.session_messages import Acknowledged, Begin, CaughtUp, Failed, Input, Read, Send
 
 GIVEN_UP_MS = 300_000
 """How long Kafka's producer tries to write an event (`message.timeout.ms`)."""

@@ -18,8 +18,8 @@ from muster.testing.simulated_machine import VirtualLoop, VirtualMachine
 from muster.testing.threads import EnvironmentClosed
 from muster.worker.assignment import Assignment
 from muster.worker.changelog import Changelog
-from muster.worker.messages import LeaveAsked
 from muster.worker.session import Session
+from muster.worker.session_messages import LeaveAsked
 from muster.worker.session_states import State
 from muster.worker.worker import Worker
 

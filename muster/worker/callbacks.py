@@ -28,7 +28,7 @@ from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine
-from muster.worker.messages import AllStopped, Input, Released
+from muster.worker.session_messages import AllStopped, Input, Released
 
 log = logging.getLogger("muster.worker")
 

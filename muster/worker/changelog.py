@@ -23,7 +23,7 @@ from muster.protocol.ids import Task
 from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.machine import THIS_MACHINE, Machine
-from muster.worker.messages import LagsKnown
+from muster.worker.session_messages import LagsKnown
 
 log = logging.getLogger("muster.worker.kafka")
 

@@ -13,7 +13,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import EMPTY, TaskSet
-from muster.worker.messages import Release, Take, Wanted
+from muster.worker.session_messages import Release, Take, Wanted
 
 COPIES: Final = (Role.STANDBY, Role.LEARNER)
 

@@ -36,8 +36,8 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.key_file import KeyFile, signed
 from muster.worker.groups_topic import Dictionaries, configured_groups, find_names
 from muster.worker.kafka_refusals import Refusals
-from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.reader_progress import Progress, fresh_ms
+from muster.worker.session_messages import Acknowledged, Begin, Failed, Input, Read, Send
 
 log = logging.getLogger("muster.worker.kafka")
 drop_noise(log)

@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
 from muster.kafka.lasting_admin import LATEST, LastingAdmin
-from muster.worker.messages import CaughtUp
+from muster.worker.session_messages import CaughtUp
 
 log = logging.getLogger("muster.worker.kafka")
 

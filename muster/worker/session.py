@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from muster.worker.messages import (
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     AllStopped,

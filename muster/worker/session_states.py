@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from muster.worker.messages import Notice
+from muster.worker.session_messages import Notice
 
 UNANSWERED: Final = 4
 """After so many unanswered joins, some seconds' worth, the log says `NO_ANSWER`."""

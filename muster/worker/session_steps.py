@@ -13,11 +13,11 @@ from muster.protocol.events import Join, LagReport, Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
-from muster.worker.events import EventBuilder
 from muster.worker.fault_responses import FAULTS, IN_USE, Duty
 from muster.worker.holdings import Holdings, tasks_by_role
+from muster.worker.joins_and_reports import EventBuilder
 from muster.worker.lease import Proof, Timeout, stop_ms
-from muster.worker.messages import (
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     Assigned,

@@ -28,7 +28,8 @@ from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.kafka_link import Connection, Link
 from muster.worker.machine import THIS_MACHINE, Machine
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     Assigned,
@@ -47,7 +48,6 @@ from muster.worker.messages import (
     Take,
     Wanted,
 )
-from muster.worker.session import Session
 from muster.worker.session_states import State
 from muster.worker.worker_end import Ending
 from muster.worker.worker_log import WorkerLog

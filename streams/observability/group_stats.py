@@ -60,7 +60,6 @@ class Seen:
     """
 
     tasks: _Tasks
-    coordinator_epoch: int = 0
     generation: int = 0
     placed: int = 0
     state: GroupState = GroupState.EMPTY
@@ -94,16 +93,8 @@ class GroupStats:
         self._groups_max = groups_max
         self._groups: dict[tuple[str, GroupId], Seen] = {}
         self._named: set[tuple[str, GroupId]] = set()
-        self._deleted: dict[tuple[str, GroupId], int] = {}  # → epoch of the last record
         self._idle: dict[tuple[str, GroupId], None] = {}  # named ones without tasks, in order
         self._lock = threading.Lock()
-
-    def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
-        """Whether an older coordinator wrote this after this job had published the group."""
-        own_epoch, place = self._epochs.get(prefix, 0), (prefix, record.group)
-        before = self._groups.get(place)
-        epoch = self._deleted.get(place) if before is None else before.coordinator_epoch
-        return epoch is not None and record.coordinator_epoch < own_epoch == epoch
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
@@ -117,9 +108,7 @@ class GroupStats:
         place = (prefix, record.group)
         if record.state is GroupState.DEAD and not record.members:
             self.gone(prefix, record.group)
-            self._deleted[place] = record.coordinator_epoch
             return None
-        self._deleted.pop(place, None)
         with self._lock:
             before = self._groups.get(place)
             now = _seen(record, before, published_ms)
@@ -139,7 +128,6 @@ class GroupStats:
 
     def gone(self, prefix: str, group: GroupId) -> None:
         """Drop a group that was forgotten, or deleted and left by its members."""
-        self._deleted.pop((prefix, group), None)
         with self._lock:
             self._groups.pop((prefix, group), None)
             if (prefix, group) not in self._named:
@@ -239,7 +227,6 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
     placed = 0 if before is None else before.placed
     return Seen(
         tasks=tasks,
-        coordinator_epoch=record.coordinator_epoch,
         generation=record.generation,
         placed=placed if record.state is GroupState.ASSIGNING else record.generation,
         state=record.state,

@@ -1,4 +1,4 @@
-"""The answers to a supervisor's two questions: is the process ready, and is it well?
+"""Whether the process is ready, and well, as a supervisor asks; whether it works, for its signs.
 
 *Ready*: the job holds the claim and the query has caught up once, so the process answers members;
 or it is a standby that waits and can take over at once. A coordinator stays ready while it
@@ -12,6 +12,9 @@ restart helps in each of these cases. While Kafka does not answer, a restart wou
 time does not count. A process that is starting needs no progress to be well, because every step
 before the query runs has its own time limit.
 
+*Works*: what a process must do so that it goes on writing its sign of life; a standby takes over
+when it reads none. A coordinator that starts must finish steps; later its JVM must answer.
+
 Times are `now_s` of a monotonic clock. The caller passes them, so the rules need no clock.
 """
 
@@ -20,6 +23,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
+
+STEP_S_MAX = 60.0
+"""A coordinator that starts writes no signs of life when no step of the start was done for so long.
+
+The start may have any number of steps: each group that is read back and loaded takes some. One step
+may take as long as one group batch may, and half as long again (`muster.group.cpu.ms`).
+"""
+JVM_S_MAX = 2.0
+"""A coordinator whose JVM has not answered for this long writes no signs of life."""
 
 
 class Answer(NamedTuple):
@@ -35,13 +47,17 @@ class Health:
     Args:
         stall_s: how long the query may make no progress while Kafka answers, in seconds.
         holds_claim: whether no other job has claimed to be the coordinator.
+        group_cpu_s: CPU time that one group batch may take, in seconds.
 
     Attributes:
         is_standby: whether the process waits as a standby, and is warm.
     """
 
-    def __init__(self, stall_s: float, holds_claim: Callable[[], bool]) -> None:
+    def __init__(
+        self, stall_s: float, holds_claim: Callable[[], bool], group_cpu_s: float = 0.0
+    ) -> None:
         self._stall_s = stall_s
+        self._step_s_max = max(STEP_S_MAX, 1.5 * group_cpu_s)
         self._holds_claim = holds_claim
         self._parts: dict[str, Callable[[], bool]] = {}
         self._lock = threading.Lock()
@@ -51,11 +67,6 @@ class Health:
         self._read: int | None = None
         self._is_left = False
         self.is_standby = False
-
-    @property
-    def is_started(self) -> bool:
-        """Whether the query that stays has been started."""
-        return self._started_s is not None
 
     def depends_on(self, part: str, alive: Callable[[], bool]) -> None:
         """Register a part without which the process is not well; `part` is its name in answers."""
@@ -72,11 +83,6 @@ class Health:
         with self._lock:
             if self._started_s is None:
                 self._moved_s = now_s
-
-    def still_s(self, now_s: float) -> float:
-        """Seconds since the last progress of the start or of the query."""
-        with self._lock:
-            return now_s - self._moved_s
 
     def moved(self, now_s: float) -> None:
         """Note that a batch is done."""
@@ -135,3 +141,19 @@ class Health:
         if stalled_s > self._stall_s:
             return Answer(False, f"stalled: no progress for {stalled_s:.0f} s, and Kafka answers")
         return Answer(True, "ok")
+
+    def works(self, now_s: float, *, has_claimed: bool, jvm_answered_s: float) -> bool:
+        """Whether a standby, or a coordinator that starts or runs, writes its sign of life now.
+
+        Args:
+            now_s: the time.
+            has_claimed: whether the steps of a coordinator's start have begun.
+            jvm_answered_s: when the JVM last answered.
+        """
+        if not self.well(now_s).fine:
+            return False
+        with self._lock:
+            is_started, still_s = self._started_s is not None, now_s - self._moved_s
+        if not is_started:
+            return not has_claimed or still_s < self._step_s_max
+        return now_s - jvm_answered_s < JVM_S_MAX

@@ -30,7 +30,6 @@ from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId, as_option
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Record, Rejected
 from muster.protocol.split_records import Joiner
@@ -41,6 +40,7 @@ from muster.streams.batch.outbox import SINCE
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
+from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.spark_reports import Ends
 
@@ -71,8 +71,7 @@ class Observer(Loop):
         health: hears when Kafka does not answer, how many rows wait, and that records were
             published, which is how a long first batch shows that it gets on.
         read: offsets up to which the query has read; None = not known yet.
-        on_late: called with prefix, group and the older coordinator's mark, when an older
-            coordinator has overwritten this job's record of a group.
+        late: gets each group's records, to tell those of an older coordinator.
         same_topics: whether the input topics are those that the query began with; called when one
             of them ends before what was read of it. It ends the job if they are others, and may
             raise `KafkaUnreachable`.
@@ -91,7 +90,7 @@ class Observer(Loop):
         fold: GroupStats,
         health: Health,
         read: Callable[[], Ends | None],
-        on_late: Callable[[str, GroupId, Mark], None],
+        late: LateRecords,
         same_topics: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__("muster-observer")
@@ -107,7 +106,7 @@ class Observer(Loop):
         self._fold = fold
         self._health = health
         self._read = read
-        self._on_late = on_late
+        self._late = late
         self._same_topics = same_topics
         self._short: set[tuple[str, int]] = set()
         for prefix in self._prefixes:
@@ -198,6 +197,7 @@ class Observer(Loop):
             self._take_snapshot(prefix, record, message, is_new=is_new)
         elif isinstance(record, GroupGone):
             self._fold.gone(prefix, record.group)
+            self._late.gone(prefix, record.group)
             self._held.pop((prefix, record.group), None)
             if is_new:
                 _log.info("group forgotten", prefix=prefix, group=str(record.group))
@@ -212,8 +212,7 @@ class Observer(Loop):
     def _take_snapshot(
         self, prefix: str, record: GroupSnapshot, message: Message, *, is_new: bool
     ) -> None:
-        if self._fold.is_late(prefix, record):
-            self._overrule(prefix, record)
+        if self._late.overrules(prefix, record):
             return
         if record.state is GroupState.DEAD and is_new:
             cause = record.cause
@@ -228,20 +227,6 @@ class Observer(Loop):
         news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
         if news is not None:
             _log.info("generation", **news)
-
-    def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
-        """Have a group published again, because an older coordinator wrote its newest record.
-
-        Spark's sink cannot be fenced: a job that was frozen finishes its batch before it reads the
-        later claim.
-        """
-        _log.warning(
-            "an older coordinator wrote last; published again",
-            prefix=prefix,
-            group=str(late.group),
-            coordinator_epoch=late.coordinator_epoch,
-        )
-        self._on_late(prefix, late.group, Mark(late.coordinator_epoch, 0))
 
     def _decoded(
         self, kind: TopicKind, topic: str, key: bytes, value: bytes | None

@@ -20,7 +20,7 @@ from muster.assignor.api import (
     TaskAssignor,
 )
 from muster.assignor.errors import AssignorError, InvalidPlacement
-from muster.assignor.kip924.application import Adapted
+from muster.assignor.kip924.adapted_plugin import Adapted
 from muster.assignor.model import GroupView, Pairs, Placement, Reason
 from muster.protocol.ids import Role
 from muster.protocol.tasks import Subtopology

@@ -30,7 +30,7 @@ from muster.assignor.api import (
     validate_task_assignment,
 )
 from muster.assignor.errors import AssignorError, InvalidPlacement, UnknownAssignor
-from muster.assignor.kip924.application import unchanged
+from muster.assignor.kip924.plugin_answer import unchanged
 from muster.assignor.model import GroupView
 from muster.protocol.tasks import Subtopology
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.kafka import brokers
 
-from muster.testing.container import ADDRESS, KIND, choice
+from muster.testing.kafka_for_tests import ADDRESS, KIND, choice
 
 GIVEN = {ADDRESS: "kafka:9092"}
 

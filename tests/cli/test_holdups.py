@@ -9,8 +9,8 @@ from support.state.snapshots import orders
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberState
 from muster.protocol.settings import parse_settings
+from muster.published.coordinator_last_seen import is_overdue, seen_text
 from muster.published.holdups import Holdup, PendingReleases
-from muster.published.last_seen import is_overdue, seen_text
 from muster.published.snapshots import Published
 
 ASKED_MS = 1_700_000_000_000  # 22:13:20 UTC

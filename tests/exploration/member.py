@@ -14,7 +14,8 @@ from exploration.values import Values, digest
 
 from muster.protocol.events import Join, Lag, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -34,7 +35,6 @@ from muster.worker.messages import (
     Send,
     Take,
 )
-from muster.worker.session import Session
 from muster.worker.session_states import State
 
 GROUP = GroupId("g")

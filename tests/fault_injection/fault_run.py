@@ -38,7 +38,7 @@ from muster.protocol.tasks import TaskSet
 from muster.simulation.kafka import BEGINNING_MS, TICK_AGAIN_MS, SimulatedKafka
 from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
-from muster.worker.messages import Send
+from muster.worker.session_messages import Send
 from muster.worker.session_states import State
 
 CALM_MS = 150_000

@@ -17,7 +17,8 @@ from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.tasks import TaskSet
 from muster.simulation.log import GROUP, MemberRecord, delay
 from muster.simulation.trace import tasks_text
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     AllStopped,
@@ -37,7 +38,6 @@ from muster.worker.messages import (
     Send,
     Take,
 )
-from muster.worker.session import Session
 from muster.worker.session_states import State
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from muster.streams.clock import Clock
 from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.job_settings import job_config
 from muster.worker.kafka_link import Link
-from muster.worker.messages import Failed, Input, Send
+from muster.worker.session_messages import Failed, Input, Send
 
 G, M = GroupId("g"), MemberId("m")
 JOIN = Send(Join(group=G, member=M, incarnation=1), 1, 0)

@@ -17,8 +17,8 @@ from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group
-from muster.worker.messages import Assigned, Begin, Lease, Read, Take, Wanted
 from muster.worker.session import Session
+from muster.worker.session_messages import Assigned, Begin, Lease, Read, Take, Wanted
 
 TWO = Subtopology("0", 2, stateful=True)
 ONE = Subtopology("0", 1, stateful=True)

@@ -67,18 +67,6 @@ def settled(*holder: int, **changes: object) -> GroupSnapshot:
     )
 
 
-def test_late_is_an_older_coordinator_behind_us() -> None:
-    """A snapshot of an older epoch is late if this job has already published for that group."""
-    watched = Watched()
-    older, ours, later = (replace(settled(0), coordinator_epoch=EPOCH + n) for n in (-1, 0, 1))
-    assert not watched.fold.is_late(P, older)
-    watched.see(older)
-    assert not watched.fold.is_late(P, older)
-    watched.see(ours)
-    assert [watched.fold.is_late(P, record) for record in (older, ours, later)] == [1, 0, 0]
-    assert not watched.fold.is_late(P, replace(older, group=GroupId("h")))
-
-
 def test_what_a_group_is_like() -> None:
     """One snapshot sets every gauge: states, tasks, learners, lag, balance by capacity."""
     watched = Watched()

@@ -21,8 +21,10 @@ from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
 from muster.streams import recovery
 from muster.streams.job_settings import JobConfig
-from muster.streams.monitoring import JVM_S_MAX, STEP_S_MAX, Seen
+from muster.streams.monitoring import Seen
 from muster.streams.observability.group_stats import GroupStats
+from muster.streams.observability.health import JVM_S_MAX, STEP_S_MAX
+from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Observer
 from muster.streams.standby_coordinator import Newest, Turn
@@ -63,7 +65,7 @@ def observer_of(seen: Seen) -> Observer:
         fold=GroupStats(metrics, {P: 5}, 10),
         health=seen.health,
         read=lambda: None,
-        on_late=lambda *_: None,
+        late=LateRecords({}, lambda *_: None),
     )
     observer._ends = observer._all_asked()
     return observer

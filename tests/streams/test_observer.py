@@ -21,6 +21,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, Quarantine, Rejec
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
+from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Observer
 from muster.streams.observability.spark_reports import Ends
@@ -51,7 +52,7 @@ def observer_of(metrics: Metrics) -> Hesitant:
         fold=GroupStats(metrics, {"muster": 1}, 10),
         health=Health(60, lambda: True),
         read=lambda: None,
-        on_late=lambda *_: None,
+        late=LateRecords({}, lambda *_: None),
     )
 
 
@@ -100,7 +101,7 @@ class Stuck:
             fold=GroupStats(self.metrics, {"muster": 1}, 10),
             health=self.health,
             read=lambda: {("muster.membership", 0): 10, ("muster.membership", 1): 20},
-            on_late=lambda *_: None,
+            late=LateRecords({}, lambda *_: None),
             same_topics=self._same_topics,
         )
         self.doubts = 0

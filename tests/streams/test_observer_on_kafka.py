@@ -17,6 +17,7 @@ from muster.protocol.records import GroupState, Quarantine
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
+from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
 from muster.streams.observability.observer import Observer
 
@@ -36,7 +37,7 @@ def observer_of(topics: Topics, health: Health, partitions: int) -> Observer:
         fold=GroupStats(metrics, {topics.prefix: 0}, 10),
         health=health,
         read=dict,
-        on_late=lambda *_: None,
+        late=LateRecords({}, lambda *_: None),
     )
 
 

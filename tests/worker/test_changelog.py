@@ -18,7 +18,7 @@ from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
 from muster.worker import changelog
 from muster.worker.changelog import ChangelogLags
-from muster.worker.messages import LagsKnown
+from muster.worker.session_messages import LagsKnown
 
 CHANGELOG = "muster.lag"
 """A topic of the mock cluster."""

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from muster.kafka import access_check
 from muster.kafka.client_settings import client_settings
-from muster.worker import refusals
+from muster.worker import kafka_refusals
 from muster.worker.kafka_refusals import Refusals
 
 ALL, LESS = "it lacks READ and WRITE", "it lacks WRITE"
@@ -35,8 +35,8 @@ def test_a_reason_is_logged_once(
     """Another reason than before is logged only if it still holds a moment later."""
     left = [*seen]
     monkeypatch.setattr(access_check, "explained", lambda *_: left.pop(0))
-    monkeypatch.setattr(refusals, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(refusals, "SETTLE_S", 0.0)
+    monkeypatch.setattr(kafka_refusals, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(kafka_refusals, "SETTLE_S", 0.0)
     hears = Refusals(client_settings("nowhere:1"), "muster")
     before = {*threading.enumerate()}
     with caplog.at_level(logging.ERROR, logger="muster.worker.kafka"):

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from muster.kafka import lasting_admin
 from muster.worker import reader_progress
-from muster.worker.messages import CaughtUp
 from muster.worker.reader_progress import Progress
+from muster.worker.session_messages import CaughtUp
 
 
 class Broker:

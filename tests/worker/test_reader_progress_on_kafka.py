@@ -11,8 +11,8 @@ from support.suite.waiting import until
 
 from muster.broker.embedded_kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
-from muster.worker.messages import CaughtUp
 from muster.worker.reader_progress import LOST_MS, Progress
+from muster.worker.session_messages import CaughtUp
 
 pytestmark = pytest.mark.broker
 

@@ -23,7 +23,7 @@ from muster.protocol.events import Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
-from muster.worker.messages import (
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Assigned,

@@ -12,7 +12,7 @@ from muster.protocol.events import Heartbeat, Join, LagReport, Leave
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet
 from muster.worker.lease import lease_until_ms, session_until_ms, stop_ms
-from muster.worker.messages import (
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Begin,

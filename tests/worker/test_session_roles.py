@@ -11,8 +11,17 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Lag, LagReport, Leave
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import TaskSet
-from muster.worker.events import LAGS_MAX
-from muster.worker.messages import Begin, LagsKnown, LeaveAsked, Read, Ready, Released, Take, Wanted
+from muster.worker.joins_and_reports import LAGS_MAX
+from muster.worker.session_messages import (
+    Begin,
+    LagsKnown,
+    LeaveAsked,
+    Read,
+    Ready,
+    Released,
+    Take,
+    Wanted,
+)
 from muster.worker.session_steps import GATHER_MS
 
 # ------------------------------------------------------------------------------------- releases

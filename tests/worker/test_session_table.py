@@ -12,7 +12,8 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
 from muster.worker.fault_responses import FAULTS
-from muster.worker.messages import (
+from muster.worker.session import TABLE, on
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -27,7 +28,6 @@ from muster.worker.messages import (
     Released,
     Send,
 )
-from muster.worker.session import TABLE, on
 from muster.worker.session_states import State
 from muster.worker.session_steps import Steps, mixed63
 

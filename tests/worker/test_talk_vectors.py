@@ -16,7 +16,8 @@ from muster.protocol.settings import Settings
 from muster.protocol.tasks import TaskSet
 from muster.protocol.topics import TopicKind
 from muster.worker.lease import lease_until_ms
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Assigned,
@@ -27,7 +28,6 @@ from muster.worker.messages import (
     Released,
     Send,
 )
-from muster.worker.session import Session
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "protocol" / "vectors" / "talk.json"

@@ -18,7 +18,7 @@ from muster.protocol.ids import Task
 from muster.worker import worker as worker_module
 from muster.worker.assignment import Assignment
 from muster.worker.errors import WorkerError
-from muster.worker.messages import End
+from muster.worker.session_messages import End
 
 pytestmark = pytest.mark.usefixtures("closes_soon")
 

@@ -33,7 +33,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 from muster.state.group import Group as MusterGroup
 from muster.state.machine import advance
-from muster.worker.messages import Acknowledged, Send
+from muster.worker.session_messages import Acknowledged, Send
 
 GROUP = GroupId("orders-group")
 STEP_MS = 20

@@ -37,7 +37,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Record
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
-from muster.testing.container import IMAGE, choice, kafka_container
+from muster.testing.kafka_for_tests import IMAGE, choice, kafka_container
 
 PARTITIONS = 2
 ENGINE_TIMEOUT_S = 10

@@ -23,7 +23,8 @@ from muster.protocol.records import Dictionary, MemberAssignment, MemberGone, Re
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import processor
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -39,7 +40,6 @@ from muster.worker.messages import (
     Send,
     Take,
 )
-from muster.worker.session import Session
 
 BATCH_MS = 150
 """What a batch takes without rows, and..."""

@@ -7,7 +7,8 @@ from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
-from muster.worker.messages import (
+from muster.worker.session import Session
+from muster.worker.session_messages import (
     Acknowledged,
     Action,
     Begin,
@@ -18,7 +19,6 @@ from muster.worker.messages import (
     Read,
     Send,
 )
-from muster.worker.session import Session
 from muster.worker.session_states import State
 
 GROUP, MEMBER = GroupId("g"), MemberId("m")

@@ -15,12 +15,14 @@ import numpy as np
 
 from muster.assignor.copy_lags import Copies
 from muster.assignor.errors import AssignorError
-from muster.assignor.kip924.application import ApplicationState, holdings, violation_of
-from muster.assignor.kip924.values import (
+from muster.assignor.kip924.application_state import ApplicationState
+from muster.assignor.kip924.plugin_answer import (
     AssignedTask,
     AssignmentError,
     KafkaStreamsAssignment,
     TaskType,
+    holdings,
+    violation_of,
 )
 from muster.assignor.model import NO_MEMBER, GroupView
 from muster.assignor.targets.plan_data import usable_capacity

@@ -14,8 +14,8 @@ from muster.protocol.codec import encode
 from muster.protocol.events import Heartbeat
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
-from muster.published import last_heartbeats as module
-from muster.published.last_heartbeats import last_heartbeats
+from muster.published import members_last_heard as module
+from muster.published.members_last_heard import last_heartbeats
 
 NOW = 1_790_000_000_000
 SESSION_MS = max(member.session_timeout_ms for member in orders().members)
