@@ -252,8 +252,9 @@ def old_config_check(
         return {} if record is None else {(t, p): offset for t, p, offset in record.through}
 
     def is_old(entry: bytes) -> bool:
-        _, topic, partition, offset, _ = HEADER.unpack_from(entry)
-        return offset <= through().get((topics[topic], partition), -1)
+        number, partition, offset = HEADER.unpack_from(entry)[1:4]
+        taken: int = through().get((topics[number], partition), -1)
+        return bool(offset <= taken)
 
     return is_old
 
