@@ -59,6 +59,7 @@ from muster.streams.batch.inbox import (
     Inbox,
     config_check,
     is_found,
+    old_config_check,
     open_lane,
     read_refused,
     refuse,
@@ -178,12 +179,17 @@ class GroupProcessor(StatefulProcessor):
                 return iter(self._letters(refused, is_shared=True))
         stored, group = self._load(lane)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
-        may_count = config_check(lane, self._topics, keyring, stored.replay_guard)
-        entries, beyond = self._share(rows, byte_limits.bytes_max(stored.snapshot), may_count)
+        entries, beyond = self._share(
+            *(rows, byte_limits.bytes_max(stored.snapshot)),
+            config_check(lane, self._topics, keyring, stored.replay_guard),
+            old_config_check(lane, self._topics, stored, group),
+        )
         refusals: list[Row] = []
         if beyond:
             why = "the group's large events exceed what one batch accepts"
             refusals += self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why)
+        if not entries:  # all were configs that the group took in before
+            return iter(refusals)
         if stored.snapshot is None and not self._has_config(entries):
             self._new_groups += 1
             if self._new_groups > work_limits.NEW_GROUPS_MAX:
@@ -199,10 +205,11 @@ class GroupProcessor(StatefulProcessor):
         rows: Iterator[Row],
         bytes_max: int,
         may_count: Callable[[bytes], bool] = lambda entry: True,
+        is_old: Callable[[bytes], bool] = lambda entry: False,
     ) -> byte_limits.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
         signed = self._signing_keys is not None
-        kinds = self._is_config, may_count, functools.partial(is_found, signed=signed)
+        kinds = self._is_config, may_count, functools.partial(is_found, signed=signed), is_old
         return byte_limits.of((row[1] for row in rows), bytes_max, *kinds)
 
     def _is_config(self, entry: bytes) -> bool:

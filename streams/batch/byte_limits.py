@@ -76,6 +76,7 @@ def of(
     is_config: Callable[[bytes], bool],
     may_count: Callable[[bytes], bool] = lambda row: True,
     is_found: Callable[[bytes], bool] = lambda row: False,
+    is_old: Callable[[bytes], bool] = lambda row: False,
 ) -> Share:
     """Sort the rows of a lane and separate those beyond the share of its group.
 
@@ -87,6 +88,7 @@ def of(
         is_config: whether a packed row is of the config topic.
         may_count: whether the signature of such a row lets it count.
         is_found: whether such a row is what discovery found.
+        is_old: whether the group took in such a row before; the row is left out.
     """
     small: list[bytes] = []
     beyond: list[bytes] = []
@@ -94,6 +96,8 @@ def of(
     counting, found, refused = _Configs(beyond), _Configs(beyond), _Configs(beyond)
     for row in rows:
         if is_config(row):
+            if is_old(row):
+                continue
             (refused if not may_count(row) else found if is_found(row) else counting).add(row)
         elif len(row) <= LARGE_BYTES:
             small.append(row)

@@ -10,7 +10,8 @@ names a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -32,9 +33,11 @@ from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
 from muster.protocol.signature_check import Verdict
 from muster.protocol.topics import INPUTS, TopicKind
+from muster.state.group import Group
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
 from muster.streams.batch.signature_gate import Gate
+from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import NO_LIMITS, Budget, Credit, Limits
 from muster.streams.source import (
     HEADER,
@@ -220,6 +223,40 @@ def config_check(
         return gate.verdict_on_config(*unpack(plain, topics), signature) is None
 
     return may_count
+
+
+def old_config_check(
+    lane: bytes, topics: Sequence[str], stored: Stored, group: Group | None
+) -> Callable[[bytes], bool]:
+    """A function that says whether the group took in a packed row of the config topic before.
+
+    A start without a checkpoint reads the topic from its beginning. What is there counted once: it
+    must not be refused now because its key is gone or because there is much of it, and an old
+    config must not release the group from quarantine.
+
+    Args:
+        lane: see `source`.
+        topics: the input topics, ascending.
+        stored: what the state store has of the group.
+        group: the group if it is in memory.
+    """
+
+    @functools.cache
+    def through() -> Mapping[tuple[str, int], int]:
+        if group is not None:
+            return group.sessions.through
+        try:
+            record = stored.record(parse_key(split_lane(lane)[1]).group)
+        except Exception:  # what takes the rows fails in the same way
+            record = None
+        return {} if record is None else {(t, p): offset for t, p, offset in record.through}
+
+    def is_old(entry: bytes) -> bool:
+        number, partition, offset = HEADER.unpack_from(entry)[1:4]
+        taken: int = through().get((topics[number], partition), -1)
+        return bool(offset <= taken)
+
+    return is_old
 
 
 def is_found(entry: bytes, *, signed: bool = False) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from muster.protocol.topics import BY_KIND, INPUTS, TopicKind, kind_of, topic_name
+from support.repository.pages import made, markdown
+
+from muster.protocol.topics import BY_KIND, INPUTS, TOPICS, Topic, TopicKind, kind_of, topic_name
 
 
 def test_every_kind_has_its_topic() -> None:
@@ -31,3 +33,23 @@ def test_topics_with_one_value_for_each_key_are_compacted() -> None:
         TopicKind.COORDINATOR,
     }
     assert BY_KIND[TopicKind.COORDINATOR].partitions == 1
+
+
+def test_the_page_lists_every_topic() -> None:
+    """docs/operations.md has each topic, what it is for, and how long its records are kept."""
+    rows = [
+        (f"`<prefix>.{each.kind}`", each.purpose, each.key.replace("|", r"\|"), kept(each))
+        for each in TOPICS
+    ]
+    table = markdown(("topic", "what for", "key", "kept"), rows)
+    on_page, expected = made("operations.md", "topics: from protocol/topics.py", table)
+    assert on_page == expected
+
+
+def kept(topic: Topic) -> str:
+    """How long a topic's records are kept, in words."""
+    if topic.settings["cleanup.policy"] == "compact":
+        return "the newest record of each key"
+    hours = int(topic.settings["retention.ms"]) // 3_600_000
+    days = f"{hours // 24} day{'s' * (hours > 24)}"
+    return f"{hours} hour{'s' * (hours > 1)}" if hours < 24 else days

@@ -360,6 +360,21 @@ def test_a_lost_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (asked.report, asked.member) == (True, M)
 
 
+def test_an_old_config_releases_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start without a checkpoint reads the group's config again, and the group stays set aside.
+
+    Nothing happens to it before an operator writes another config.
+    """
+    _, snapshot = quarantined(monkeypatch).stored(LANE)
+    assert snapshot is not None
+    monkeypatch.setattr(group_batch, "advance", advance)
+    operator = Operator(epoch=8, initial=[(LANE, snapshot)], quarantined=True)
+    assert operator.feed(8_000, config()) == []
+    operator._offsets["muster.membership"] = 99
+    assert [reason for reason, _ in letters(operator.feed(8_500, join("o")))] == ["QUARANTINED"]
+    assert newest(operator.feed(9_000, config())).quarantine is None
+
+
 def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows above the size limit are not kept; a release then asks the members at once."""
     monkeypatch.setattr("muster.streams.batch.quarantine.ROWS_BYTES_MAX", 10)

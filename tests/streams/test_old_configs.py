@@ -1,0 +1,110 @@
+"""A start without a checkpoint reads the config topic again, where each config has counted once."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from support.streams.operator import INPUT, LANE, G, Operator, config, join, of_kind
+from support.streams.packed_rows import pack
+
+from muster.protocol import codec
+from muster.protocol.events import Event, Tick
+from muster.protocol.keyring import Caller, Keyring, SigningKey
+from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
+from muster.protocol.signing import Subject, sign
+from muster.streams import processor
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+
+OLD, NEW = (SigningKey(id=name, secret=name.encode() * 16) for name in ("old", "new"))
+Packed = Callable[[Event], bytes]
+
+
+def packed(event: Event) -> bytes:
+    """A row without room for a signature."""
+    return pack(event.origin, codec.encode(event).value, INPUT)
+
+
+def signed_with(key: SigningKey) -> Packed:
+    """A function that packs an operator's or a clock's event, signed when it was written."""
+
+    def pack_signed(event: Event) -> bytes:
+        encoded = codec.encode(event)
+        subject = Subject(event.origin.topic, encoded.key, encoded.value)
+        caller = Caller.CLOCK if isinstance(event, Tick) else Caller.OPERATOR
+        signature = sign(Keyring(keys=(key,)), G, caller, subject, event.origin.at_ms)
+        return pack(event.origin, encoded.value, INPUT, signature)
+
+    return pack_signed
+
+
+def key_file(file: Path, *keys: SigningKey) -> str:
+    """A keyring with these keys, which must sign every event."""
+    rows = [{"id": key.id, "secret": base64.b64encode(key.secret).decode()} for key in keys]
+    file.write_text(json.dumps({"keys": rows, "signature.required": [{"groups": ["*"]}]}))
+    return str(file)
+
+
+def snapshot_of(operator: Operator) -> bytes:
+    """The group as the topic of groups has it; nothing of it stays in memory."""
+    _, snapshot = operator.stored(LANE)
+    assert snapshot is not None
+    processor._cache.clear()
+    return snapshot
+
+
+def read_again(
+    operator: Operator, configs: Sequence[Event], pack_config: Packed, pack_tick: Packed
+) -> list[Record]:
+    """What the first batch publishes: the topic from its beginning, and the tick of the start."""
+    old = [pack_config(operator.at(event, 1_000)) for event in configs]
+    operator._offsets["muster.membership"] = 99
+    return operator.batch(LANE, [*old, pack_tick(operator.at(Tick(group=G), 9_000))])
+
+
+def test_many_configs_are_no_dead_letters() -> None:
+    """A group that was configured seven times is read back, and its member is asked."""
+    before = Operator()
+    for number in range(7):
+        before.feed(1_000, config(4 + number))
+    before.feed(1_000, join())
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
+    records = read_again(after, [config(4 + number) for number in range(7)], packed, packed)
+    assert of_kind(records, Rejected) == []
+    assert of_kind(records, GroupSnapshot)[-1].tasks == config(10).tasks
+    assert [record.report for record in of_kind(records, MemberAssignment)] == [True]
+
+
+def test_a_config_alone_waits_for_the_tick() -> None:
+    """A batch that has nothing but what counted before publishes nothing; the tick asks."""
+    before = Operator()
+    before.feed(1_000, config(), join())
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
+    assert after.batch(LANE, [packed(after.at(config(), 1_000))]) == []
+    after._offsets["muster.membership"] = 99
+    records = after.feed(9_000, Tick(group=G))
+    assert [record.report for record in of_kind(records, MemberAssignment)] == [True]
+
+
+def test_a_config_whose_key_is_gone(tmp_path: Path) -> None:
+    """The key that signed a config a month ago is in the keyring no more: the config stays."""
+    before = Operator(signing_keys=key_file(tmp_path / "before.json", OLD))
+    before.batch(LANE, [signed_with(OLD)(before.at(config(), 1_000))])
+    keys = key_file(tmp_path / "after.json", NEW)
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))], signing_keys=keys)
+    records = read_again(after, [config()], signed_with(OLD), signed_with(NEW))
+    assert of_kind(records, Rejected) == []
+    assert processor._cache[LANE].group.table.units == config().tasks
+
+
+def test_a_newer_config_counts() -> None:
+    """A config that was written while no coordinator ran counts at the start."""
+    before = Operator()
+    before.feed(1_000, config(), join())
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
+    records = read_again(after, [config(), config(6)], packed, packed)
+    assert of_kind(records, GroupSnapshot)[-1].tasks == config(6).tasks
