@@ -304,7 +304,8 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
         else:
             setting = _BY_KEY.get(key)
             if setting is None:
-                raise ConfigError(key, value, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
+                shown = HIDDEN if is_secret(key) else value
+                raise ConfigError(key, shown, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
             try:
                 own[setting.field] = setting.read(value)
             except ValueError:

@@ -64,6 +64,13 @@ def test_errors_name_the_key(given: dict, key: str) -> None:
     assert caught.value.key == key
 
 
+def test_a_secret_under_a_wrong_key_is_not_shown() -> None:
+    """Where `kafka.` is forgotten, the error, which logs keep, does not have the password."""
+    with pytest.raises(ConfigError, match=r"sasl\.password") as refusal:
+        job_config(checkpoint="/c", conf=["sasl.password=hunter22"])
+    assert "hunter22" not in str(refusal.value)
+
+
 def test_more_prefixes_than_a_row_can_number_are_refused() -> None:
     """85 prefixes are accepted; 86 are refused, and the error says how many are too many."""
     prefixes = [f"p{number}" for number in range(PREFIXES_MAX + 1)]
