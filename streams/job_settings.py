@@ -276,10 +276,10 @@ def job_config(
     return JobConfig(
         clients=client_settings(bootstrap, command_config, kafka),
         prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
-        checkpoint=_absolute(checkpoint),
+        checkpoint=_absolute("--checkpoint", checkpoint),
         master=master,
         spark=spark,
-        signing_keys=None if signing_keys is None else _absolute(signing_keys),
+        signing_keys=None if signing_keys is None else _absolute("--signing-keys", signing_keys),
         standby=standby,
         **own,  # type: ignore[arg-type]  # each setting reads its field's type
     )
@@ -325,8 +325,12 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
     return distinct
 
 
-def _absolute(path: str) -> str:
+def _absolute(option: str, path: str) -> str:
     """The path made absolute, because executors may have another working directory."""
     if urlsplit(path).scheme:
         return path
-    return str(Path(path).expanduser().absolute())
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError:
+        accepted = "a path without ~: that user has no home directory"
+        raise ConfigError(option, path, accepted) from None

@@ -51,6 +51,8 @@ def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
         ({"master": "mesos://x"}, "--master"),
         ({"prefixes": ["a b"]}, "--topic-prefix"),
         ({"conf": ["spark.x"]}, "--conf"),
+        ({"checkpoint": "~no-such-user/c"}, "--checkpoint"),
+        ({"signing_keys": "~no-such-user/k"}, "--signing-keys"),
         ({"conf": ["musterbatch=1"]}, "musterbatch"),
         ({"conf": ["muster.batch.rows.max=0"]}, "muster.batch.rows.max"),
         ({"conf": ["muster.metrics.port=x"]}, "muster.metrics.port"),
