@@ -5,6 +5,9 @@ before the main thread waits, or in another thread, that is when the wait has en
 a pipe into which the C part of the handler writes at once (`signal.set_wakeup_fd`).
 
 The handler raises nothing and takes no lock, because it may run in the middle of any statement.
+
+A container without an init runs the command as process 1. There the kernel drops a signal that has
+no handler, also one that would end any other process (`end_at_once`).
 """
 
 from __future__ import annotations
@@ -19,6 +22,14 @@ from contextlib import contextmanager
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_S = 0.2
 """How often a command that waits for another thing looks for a stop signal, in seconds."""
+
+
+def end_at_once(number: int) -> None:
+    """From now on the signal ends this process, also if it is process 1."""
+    if os.getpid() == 1:
+        signal.signal(number, lambda signum, _: os._exit(128 + signum))
+    else:
+        signal.signal(number, signal.SIG_DFL)
 
 
 class StopRequest:
@@ -49,7 +60,7 @@ def stop_signals() -> Iterator[StopRequest]:
 
     def on_signal(*_: object) -> None:
         for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            end_at_once(number)
 
     for number in STOP_SIGNALS:
         signal.signal(number, on_signal)

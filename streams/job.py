@@ -36,6 +36,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from muster import logs
+from muster.errors import BadInput
 from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.command_options import add_prefixes
@@ -358,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_arguments(parser.parse_args(argv))
     except MusterError as error:
         sys.stderr.write(f"muster run: {error}\n")
-        return USAGE if isinstance(error, ConfigError) else FAILURE
+        return USAGE if isinstance(error, ConfigError | BadInput) else FAILURE
 
 
 if __name__ == "__main__":

@@ -276,10 +276,10 @@ def job_config(
     return JobConfig(
         clients=client_settings(bootstrap, command_config, kafka),
         prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
-        checkpoint=_absolute(checkpoint),
+        checkpoint=_absolute("--checkpoint", checkpoint),
         master=master,
         spark=spark,
-        signing_keys=None if signing_keys is None else _absolute(signing_keys),
+        signing_keys=None if signing_keys is None else _absolute("--signing-keys", signing_keys),
         standby=standby,
         **own,  # type: ignore[arg-type]  # each setting reads its field's type
     )
@@ -304,7 +304,8 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
         else:
             setting = _BY_KEY.get(key)
             if setting is None:
-                raise ConfigError(key, value, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
+                shown = HIDDEN if is_secret(key) else value
+                raise ConfigError(key, shown, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
             try:
                 own[setting.field] = setting.read(value)
             except ValueError:
@@ -324,8 +325,12 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
     return distinct
 
 
-def _absolute(path: str) -> str:
+def _absolute(option: str, path: str) -> str:
     """The path made absolute, because executors may have another working directory."""
     if urlsplit(path).scheme:
         return path
-    return str(Path(path).expanduser().absolute())
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError:
+        accepted = "a path without ~: that user has no home directory"
+        raise ConfigError(option, path, accepted) from None

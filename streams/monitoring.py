@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -126,8 +128,17 @@ def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health)
     try:
         port = Port(metrics, health, config.metrics_host, config.metrics_port)
     except OSError as error:
-        raise ConfigError(
-            "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
-        ) from None
-    _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
+        raise _refused(config, error) from None
+    host = f"[{config.metrics_host}]" if ":" in config.metrics_host else config.metrics_host
+    _log.info("metrics", address=f"http://{host}:{port.number}/metrics")
     stack.enter_context(port)
+
+
+def _refused(config: JobConfig, error: OSError) -> ConfigError:
+    """The error for a port that cannot be opened: the address is wrong, or the port."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        accepted = f"an address of this machine ({error.strerror})"
+        return ConfigError("muster.metrics.host", config.metrics_host, accepted)
+    return ConfigError(
+        "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
+    )

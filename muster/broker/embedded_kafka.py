@@ -145,12 +145,17 @@ class EmbeddedKafka:
         """Start it and wait until it answers. After `stop`: with the same port and data.
 
         Raises:
-            BrokerFailed: it did not start; the message ends with the last lines of its log.
+            BrokerFailed: it did not start; the message ends with the last lines of its log, or
+                says why nothing can be written into the data directory.
             JarsError, JavaNotFound: its jars or Java are missing.
         """
         if self.running:
             return self
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.log_file.open("ab").close()
+        except OSError as error:
+            raise BrokerFailed(f"{self.data_dir} cannot be written ({error.strerror})") from None
         for attempt in range(1, PORT_ATTEMPTS + 1):
             may_choose = self._choose_ports()
             try:

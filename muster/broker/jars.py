@@ -86,6 +86,22 @@ def cache_dir() -> Path:
     return Path(pooch.os_cache("muster"))
 
 
+def writable(folder: Path) -> Path:
+    """A folder in the cache directory, made if it is not there.
+
+    Raises:
+        JarsError: it cannot be made, as for a user without a home directory.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JarsError(
+            f"{folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME to a folder that can "
+            f"be written, or {OFFLINE_DIR} to a folder with the jars"
+        ) from None
+    return folder
+
+
 def base_url() -> str:
     """Base URL of the Maven repository to download from."""
     mirror = os.environ.get(BASE_URL)
@@ -104,8 +120,7 @@ def fetch(wanted: Sequence[Jar], title: str, attempts: int = ATTEMPTS) -> tuple[
     Raises:
         JarsError: every attempt failed; the message has the jar, the URL and the reason.
     """
-    folder = cache_dir() / "jars"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = writable(cache_dir() / "jars")
     paths = tuple(folder / jar.name for jar in wanted)
     if all(_intact(path, jar) for path, jar in zip(paths, wanted, strict=True)):
         return paths

@@ -121,10 +121,16 @@ def _wrapped(runtime: Runtime) -> Path:
     home = cache_dir() / "java" / f"{runtime.version}-{digest}"
     launcher = home / "bin" / "java"
     if not os.access(launcher, os.X_OK):
-        launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Written to a temporary file and moved: another process may be starting Java from it.
-        with tempfile.NamedTemporaryFile("w", dir=launcher.parent, delete=False) as file:
-            file.write(script)
-        Path(file.name).chmod(0o755)
-        Path(file.name).replace(launcher)
+        try:
+            launcher.parent.mkdir(parents=True, exist_ok=True)
+            # Written to a temporary file and moved: another process may be starting Java from it.
+            with tempfile.NamedTemporaryFile("w", dir=launcher.parent, delete=False) as file:
+                file.write(script)
+            Path(file.name).chmod(0o755)
+            Path(file.name).replace(launcher)
+        except OSError as error:
+            raise JavaNotFound(
+                f"{home} cannot be made ({error.strerror}); set XDG_CACHE_HOME to a folder that "
+                f"can be written, or JAVA_HOME to a Java with the module {SPARK_MODULE}"
+            ) from None
     return home

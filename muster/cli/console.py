@@ -25,6 +25,7 @@ from muster.console.store import Store
 from muster.doctor.probes import base_of
 from muster.errors import BadInput
 from muster.kafka.client_settings import ClientSettings
+from muster.kafka.cluster import admin, failures_named
 from muster.kafka.command_options import add_prefixes
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.key_file import add_signing_keys, key_file_of
@@ -116,6 +117,8 @@ def console_of(args: argparse.Namespace) -> Console:
     if args.metrics:
         base_of(args.metrics)
     clients = kafka_settings(args)
+    with failures_named(clients):
+        admin(clients)  # refuses wrong settings; no answer is waited for
     options = Options(
         clients=clients,
         metrics=args.metrics,

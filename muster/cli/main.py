@@ -17,6 +17,7 @@ import importlib
 import inspect
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
@@ -24,6 +25,7 @@ from typing import NoReturn, Protocol, cast
 from muster.errors import BadInput
 from muster.output import one_line
 from muster.protocol.errors import ConfigError, MusterError
+from muster.stop_signals import end_at_once
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -87,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         return _without_command(arguments)
     name = arguments[0]
+    if os.getpid() == 1:
+        end_at_once(signal.SIGTERM)  # also while the command is imported
     try:
         module = _load(name)
         parser = _parser(name, module)

@@ -17,15 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, TopicMetadata
 
 from muster.kafka import certificates
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.coordinator_request import CoordinatorRequest
+from muster.kafka.refused_settings import refused
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
@@ -80,15 +82,19 @@ def check(
         Refused: wrong login, certificate, or missing ACLs.
         NoTopics: topics that do not exist.
         Silent: no answer.
+        BadInput: a client setting that librdkafka does not accept.
     """
     prefixes = tuple(prefixes)
+    acls = {prefix: acls_of(role, prefix) for prefix in prefixes}
     names = [name for prefix in prefixes for name in _topics_of(role, prefix)]
     optional = {t.name(prefix) for prefix in prefixes for t in TOPICS if t.optional}
     admin = _Admin(clients, timeout_s)
+    if any(acl.operation == "WRITE" for acl in chain.from_iterable(acls.values())):
+        _check_producer(clients)
     allowed, partitions, absent = admin.topics(names)
     missing: dict[str, list[Acl]] = {}
     for prefix in prefixes:
-        for acl in acls_of(role, prefix):
+        for acl in acls[prefix]:
             if acl.resource is Resource.GROUP:
                 granted = admin.may_describe(f"{acl.name}check")
             else:
@@ -215,8 +221,24 @@ def principal_of(clients: ClientSettings) -> str:
     return "this client" if certificate is None else f"User:{certificate.subject}"
 
 
+def _check_producer(clients: ClientSettings) -> None:
+    """Make a producer: some settings are accepted one by one, and not together (acks=1).
+
+    Raises:
+        BadInput: they are not accepted.
+    """
+    try:
+        Producer(clients.producer({"log_level": 0}))
+    except KafkaException as error:
+        raise refused(clients, error) from None
+
+
 class _Admin:
-    """An admin client that raises a refusal soon, instead of waiting for its timeout."""
+    """An admin client that raises a refusal soon, instead of waiting for its timeout.
+
+    Raises:
+        BadInput: a client setting that librdkafka does not accept.
+    """
 
     def __init__(self, clients: ClientSettings, timeout_s: float) -> None:
         self._clients = clients
@@ -225,7 +247,10 @@ class _Admin:
         self._timeout_s = timeout_s
         self._config: dict[str, Any] = {**clients.librdkafka(), "log_level": 0}
         self._config["error_cb"] = self._errors.append
-        self._admin = AdminClient(self._config)
+        try:
+            self._admin = AdminClient(self._config)
+        except KafkaException as error:
+            raise refused(clients, error) from None
 
     def topics(
         self, names: Sequence[str]

@@ -23,6 +23,8 @@ from muster.protocol.errors import ConfigError
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP = "bootstrap.servers"
+_ADDRESS = re.compile(r"(\w+://)?(\[[^\[\]]+\]|[^\s:\[\]]+)(:\d+)?")
+"""The parts: protocol, which librdkafka accepts; IPv6 address in brackets, or host; port."""
 RdKafkaValue: TypeAlias = str | int | float | bool
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 """To turn it off, Java takes an empty value, librdkafka ``none``."""
@@ -172,14 +174,24 @@ def client_settings(
     The prefix ``kafka.`` of a key is dropped.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or an address is malformed.
     """
     values = {} if command_config is None else read_properties(command_config)
     for key, value in (kafka or {}).items():
         values[key.removeprefix("kafka.")] = value
     if bootstrap is not None:
         values[BOOTSTRAP] = bootstrap
+    _check_addresses(values.get(BOOTSTRAP, DEFAULT_BOOTSTRAP))
     return ClientSettings(values)
+
+
+def _check_addresses(bootstrap: str) -> None:
+    """Refuse an address that no client can read; they would wait for its answer."""
+    addresses = [address.strip() for address in bootstrap.split(",")]
+    for address in filter(None, addresses) if any(addresses) else addresses:
+        if not _ADDRESS.fullmatch(address):
+            accepted = "HOST:PORT, several with commas between; IPv6 as [::1]:9092"
+            raise ConfigError(BOOTSTRAP, address, accepted)
 
 
 def read_properties(path: str | Path) -> dict[str, str]:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from muster.errors import BadInput, Unreachable
+from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
+from muster.kafka.refused_settings import refused
 
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
@@ -67,7 +68,7 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
         reason: KafkaError = error.args[0]
         text = settings.hidden(str(reason.str()))
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
-            raise BadInput(f"a client setting is not accepted: {text}") from None
+            raise refused(settings, error) from None
         if reason.code() in NOT_ALLOWED and topic:
             raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
         if reason.code() in _SILENCE:

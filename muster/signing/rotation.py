@@ -15,6 +15,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -174,14 +175,16 @@ def extract(
 def write(path: str | Path, content: Document) -> None:
     """Replace a keyring's file atomically, so that no reader sees a part of it.
 
-    Only the owner can read a new file; an existing file keeps its mode.
+    Only the owner can read a new file; an existing file keeps its mode and, where this process may
+    give files away, its owner.
 
     Raises:
         OSError: it cannot be written.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    before = path.stat() if path.exists() else None
+    mode = 0o600 if before is None else before.st_mode & 0o777
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -189,6 +192,9 @@ def write(path: str | Path, content: Document) -> None:
             stream.write("\n")
             stream.flush()
             os.fsync(stream.fileno())
+        if before is not None:  # root's cron rotates what a service's user reads
+            with suppress(PermissionError):
+                os.chown(temporary, before.st_uid, before.st_gid)
         temporary.chmod(mode)
         temporary.replace(path)
     except OSError:

@@ -23,9 +23,10 @@ from confluent_kafka import (
 )
 
 from muster.kafka import access_check
-from muster.kafka.client_settings import ClientSettings, redacted
+from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.log_filter import drop_noise
+from muster.kafka.refused_settings import why
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import LagReport, Leave
@@ -137,8 +138,9 @@ class Link:
             writing = {**clients.producer(quick), "error_cb": self._on_error}
             self._producer = LastingProducer(writing, log, self._on_fatal)
         except KafkaException as error:
-            problem = f"settings librdkafka takes ({error.args[0].str()})"
-            raise ConfigError("config", redacted(clients.values), problem) from None
+            # Only the names: the value of a misspelt `sasl.pasword` is a secret, too.
+            problem = f"settings librdkafka takes ({why(clients, error)})"
+            raise ConfigError("config", sorted(clients.values), problem) from None
         self._threads = [
             threading.Thread(target=self._read, name="muster-reader", daemon=True),
             threading.Thread(target=self._confirm, name="muster-acks", daemon=True),

@@ -11,6 +11,8 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+from urllib.parse import urlsplit
 
 from muster.protocol.errors import ConfigError
 from muster.streams.checkpoint.files import LOCK
@@ -22,20 +24,31 @@ def held(config: JobConfig) -> Iterator[None]:
     """Hold the lock of the checkpoint folder within the block.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process holds it, or the folder cannot be written.
     """
     if not config.is_posix:
         yield
         return
-    folder = Path(config.checkpoint.removeprefix("file://"))
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                "--checkpoint",
-                config.checkpoint,
-                "a folder that no other process uses: each standby needs one of its own",
-            ) from None
+    with _locked(config.checkpoint):
         yield
+
+
+def _locked(checkpoint: str) -> TextIO:
+    """The locked file; closing it gives the lock back."""
+    is_url = checkpoint.startswith("file:")  # file:/a and file:///a are the folder /a
+    folder = Path(urlsplit(checkpoint).path if is_url else checkpoint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    except OSError as error:
+        accepted = f"a folder that can be written ({error.strerror})"
+        raise ConfigError("--checkpoint", checkpoint, accepted) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        accepted = "a folder that no other process uses: each standby needs one of its own"
+        if not isinstance(error, BlockingIOError):
+            accepted = f"a folder on a file system that has locks ({error.strerror})"
+        raise ConfigError("--checkpoint", checkpoint, accepted) from None
+    return lock

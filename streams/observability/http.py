@@ -12,9 +12,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -32,6 +34,20 @@ SILENT_S = 10.0
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        """Listen on the host's IPv4 address; if it has none, on its IPv6 address."""
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)  # noqa: S104
+        families = {family for family, *_ in found}
+        self.address_family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
+        super().__init__((host, port), handler)
+
+    def server_bind(self) -> None:
+        """Bind; ``::`` takes IPv4 as well, also where the machine's default is IPv6 alone."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # HTTPServer's own would ask a name server for a host name that we do not need.
+        TCPServer.server_bind(self)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Log the error, unless the client has closed the connection."""
         if not isinstance(sys.exception(), ConnectionError):
@@ -44,7 +60,7 @@ class Port(Loop):
     With `port` 0 it listens on any free one; `number` is the port in use.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is taken; a `socket.gaierror`: there is no such address.
     """
 
     def __init__(self, metrics: Metrics, health: Health, host: str, port: int) -> None:
@@ -67,7 +83,7 @@ class Port(Loop):
 
         self._metrics = metrics
         self._health = health
-        self._server = _Server((host, port), Handler)
+        self._server = _Server(host, port, Handler)
         self.number: int = self._server.server_address[1]
 
     def _answer(self, path: str) -> tuple[int, str, bytes]:

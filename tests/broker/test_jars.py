@@ -193,3 +193,14 @@ def test_without_a_setting_it_is_maven_central(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.delenv(shelf.BASE_URL, raising=False)
     assert shelf.base_url() == MAVEN_CENTRAL_URL.rstrip("/")
+
+
+def test_a_cache_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without a home directory, or with a read-only one, learns which setting helps."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.delenv(shelf.OFFLINE_DIR, raising=False)
+    with pytest.raises(JarsError, match=r"made \(Not a directory\); set XDG_CACHE_HOME"):
+        shelf.jars("spark")

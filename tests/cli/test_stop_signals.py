@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +79,51 @@ def test_the_second_signal_ends_the_command() -> None:
             assert command.wait(PATIENCE_S) == -signal.SIGTERM
         finally:
             command.kill()
+
+
+FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
+"""Runs a command as process 1 of a namespace, as a container without an init does."""
+
+
+@pytest.mark.parametrize(
+    ("code", "signals"),
+    [
+        (
+            "import time\n"
+            "from muster.cli import main\n"
+            "def imported(name):\n"
+            "    print('ready', flush=True)\n"
+            "    time.sleep(600)\n"
+            "main._load = imported\n"
+            "main.main(['worker'])\n",
+            1,
+        ),
+        (
+            "import time\n"
+            "from muster.stop_signals import stop_signals\n"
+            "with stop_signals() as stop:\n"
+            "    print('ready', flush=True)\n"
+            "    stop.wait()\n"
+            "    print('ignores it', flush=True)\n"
+            "    time.sleep(600)\n",
+            2,
+        ),
+    ],
+    ids=["while the command is imported", "the second signal"],
+)
+def test_a_container_without_an_init_can_be_stopped(code: str, signals: int) -> None:
+    """The kernel drops a signal to process 1 that has no handler, so there has to be one."""
+    if shutil.which("unshare") is None or subprocess.run([*FIRST_PROCESS, "true"]).returncode:
+        pytest.skip("this user may not make a namespace of processes")
+    with subprocess.Popen(
+        [*FIRST_PROCESS, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        try:
+            for _ in range(signals):
+                assert parent.stdout.readline()
+                children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text()
+                os.kill(int(children), signal.SIGTERM)
+            assert parent.wait(PATIENCE_S) == 128 + signal.SIGTERM
+        finally:
+            parent.kill()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,9 @@ import pytest
 
 from muster.streams import job
 from muster.streams.job_settings import job_config
+from muster.streams.observability.health import Health
+from muster.streams.observability.http import Port
+from muster.streams.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,3 +150,30 @@ def test_kubernetes_starts_a_job_that_can_be() -> None:
     (image,) = re.findall(r"^ +image: (\S+)$", text, re.MULTILINE)
     assert (run, config.spark["spark.kubernetes.container.image"]) == ("run", image)
     assert not config.is_posix
+
+
+def test_kubernetes_waits_for_a_start_of_any_length() -> None:
+    """A job that loads many groups, or catches up, is well and not ready: no probe may end it."""
+    text = (ROOT / "docker" / "kubernetes.yaml").read_text()
+    paths = dict(re.findall(r"(\w+)Probe: \{httpGet: \{path: (/\w+),", text))
+    starting = Health(60, lambda: True)
+    starting.running(now_s=0)
+    starting.moved(now_s=10_000)
+    assert not starting.ready(now_s=10_001).fine
+    assert starting.well(now_s=10_001).fine
+    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_the_images_health_check_asks_no_proxy(is_ready: bool) -> None:
+    """Docker gives containers the proxies of its user, which cannot reach the container itself."""
+    health = Health(60, lambda: True)
+    health.is_standby = is_ready
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    (words,) = re.findall(r"HEALTHCHECK .*\n +CMD (\[.*\])", text)
+    _, *arguments = json.loads(words)
+    with Port(Metrics(), health, "127.0.0.1", 0) as port:
+        asked = [each.replace(":8080/", f":{port.number}/") for each in arguments]
+        env = {**os.environ, "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
+        done = subprocess.run([sys.executable, *asked], env=env, capture_output=True)
+    assert (done.returncode == 0) == is_ready, done.stderr.decode()

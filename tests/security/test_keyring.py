@@ -361,6 +361,17 @@ def test_a_keyring_that_cannot_be_written_is_named(tmp_path: Path, capsys: Outpu
     assert capsys.readouterr().err == f"muster keys: {file}: {said}\n"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_rotation_by_root_leaves_the_file_to_its_owner(tmp_path: Path, capsys: Output) -> None:
+    """Root's cron rotates a keyring of the user `muster`, whose processes go on reading it."""
+    file = tmp_path / "keys.json"
+    assert main(["keys", "create", str(file)]) == 0
+    os.chown(file, 10001, 10002)
+    assert main(["keys", "rotate", str(file)]) == 0
+    after = file.stat()
+    assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (10001, 10002, 0o600)
+
+
 def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Output) -> None:
     """`require` without groups and `export` without file or keys are refused; no file changes."""
     file = tmp_path / "ring.json"

@@ -51,6 +51,8 @@ def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
         ({"master": "mesos://x"}, "--master"),
         ({"prefixes": ["a b"]}, "--topic-prefix"),
         ({"conf": ["spark.x"]}, "--conf"),
+        ({"checkpoint": "~no-such-user/c"}, "--checkpoint"),
+        ({"signing_keys": "~no-such-user/k"}, "--signing-keys"),
         ({"conf": ["musterbatch=1"]}, "musterbatch"),
         ({"conf": ["muster.batch.rows.max=0"]}, "muster.batch.rows.max"),
         ({"conf": ["muster.metrics.port=x"]}, "muster.metrics.port"),
@@ -62,6 +64,13 @@ def test_errors_name_the_key(given: dict, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         job_config(**{"checkpoint": "/c", **given})
     assert caught.value.key == key
+
+
+def test_a_secret_under_a_wrong_key_is_not_shown() -> None:
+    """Where `kafka.` is forgotten, the error, which logs keep, does not have the password."""
+    with pytest.raises(ConfigError, match=r"sasl\.password") as refusal:
+        job_config(checkpoint="/c", conf=["sasl.password=hunter22"])
+    assert "hunter22" not in str(refusal.value)
 
 
 def test_more_prefixes_than_a_row_can_number_are_refused() -> None:

@@ -9,11 +9,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from muster.protocol.errors import ConfigError
+from muster.streams.job_settings import job_config
+from muster.streams.monitoring import Seen
 from muster.streams.observability import http
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.http import Port
@@ -310,3 +314,40 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
                 client.sendall(sent)
                 assert client.recv(1) == b""
         assert get(port, "/healthz") == (200, "starting\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("", "127.0.0.1"),
+        ("localhost", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("::", "[::1]"),
+        ("::", "127.0.0.1"),
+    ],
+)
+def test_the_port_listens_on_addresses_of_both_kinds(
+    host: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers on IPv4 and IPv6, and asks no name server for the machine's own name."""
+    if ":" in host and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("a name server is asked"))
+    with Port(Metrics(), health(), host, 0) as port:
+        url = f"http://{asked}:{port.number}/healthz"
+        with urllib.request.urlopen(url, timeout=10) as page:
+            assert page.read() == b"starting\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "named"),
+    [("127.0.0.1", "muster.metrics.port"), ("192.0.2.1", "muster.metrics.host")],
+)
+def test_an_address_that_cannot_be_used_is_named(host: str, named: str) -> None:
+    """A port that is taken, or an address of another machine: the error has the right setting."""
+    with ExitStack() as stack, socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        conf = [f"muster.metrics.host={host}", f"muster.metrics.port={number}"]
+        with pytest.raises(ConfigError, match=named):
+            Seen(job_config(checkpoint="/c", conf=conf), stack)
