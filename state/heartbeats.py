@@ -23,7 +23,18 @@ from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
 from muster.state import deafness, fencing, session_clock, turned_away
 from muster.state.draft import Draft
-from muster.state.liveness import AGREED, APART, ASKED, DEAF, FENCED, MUTE, OFFERED, REFUSED, UNREAD
+from muster.state.liveness import (
+    AGREED,
+    APART,
+    ASKED,
+    DEAF,
+    FENCED,
+    MISSES_OF_A_LOSS,
+    MUTE,
+    OFFERED,
+    REFUSED,
+    UNREAD,
+)
 from muster.state.roster import Roster
 
 Numbers = NDArray[np.int64]
@@ -149,6 +160,6 @@ def _count_misses(draft: Draft, slots: Slots, is_miss: BoolArray, agreeing: Slot
     total_misses = np.minimum(misses[missing_slots].astype(np.int64) + new_misses, 255)
     misses[missing_slots] = total_misses.astype(np.uint8)
     misses[agreeing] = 0
-    is_asked = (misses >= 2) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
+    is_asked = (misses >= MISSES_OF_A_LOSS) & (_BITS[misses] > np.maximum(_BITS[misses_before], 1))
     for slot in np.flatnonzero(is_asked).tolist():
         draft.ask(slot)

@@ -48,6 +48,9 @@ AGREED = 128
 """Flag: its newest heartbeat had the digest that is expected now."""
 OFFERED = 256
 """Flag: the member can heartbeat apart; it does once a clock listens."""
+MISSES_OF_A_LOSS = 2
+"""So many misses in a row mean that a member has not got its newest record: it is asked. One miss
+means nothing: a heartbeat may be written before its member reads a record that is on its way."""
 BROKERS_DIFFER_MS = 1_000
 """The clocks of two brokers may differ by so much."""
 NO_MARK = Mark(-1, 0)

@@ -34,7 +34,7 @@ from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import places
-from muster.state.liveness import DEAF, FENCED, later
+from muster.state.liveness import DEAF, FENCED, MISSES_OF_A_LOSS, later
 from muster.state.member_columns import values_of
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
@@ -324,7 +324,7 @@ def view_of(draft: Draft, placeable: IntArray) -> GroupView:
         config_offset=config_events.offset_of(draft.sessions.through),
         now_ms=draft.sessions.clock_ms,
         memory=draft.target.memory,
-        whole_generation=not (draft.sessions.misses[placeable] > 0).any(),
+        whole_generation=not (draft.sessions.misses[placeable] >= MISSES_OF_A_LOSS).any(),
     )
 
 

@@ -17,7 +17,7 @@ from muster.protocol.expected_heartbeats import Agreement, checksum
 from muster.protocol.records import Record, WakeUp
 from muster.state.deadlines import next_ms
 from muster.state.draft import Draft
-from muster.state.liveness import AGREED, APART, MUTE, NEVER, OFFERED
+from muster.state.liveness import AGREED, APART, MISSES_OF_A_LOSS, MUTE, NEVER, OFFERED
 from muster.state.session_clock import longest_step_ms, step_of
 
 QUIET_MS = 600_000
@@ -61,7 +61,7 @@ def _digests_wake_ms(draft: Draft) -> int:
     sessions, settings = draft.sessions, draft.settings
     audible = (sessions.flags & (APART | MUTE)) == APART
     agreed = (sessions.flags & AGREED) != 0
-    if (audible & ~agreed & (sessions.misses < 2)).any():
+    if (audible & ~agreed & (sessions.misses < MISSES_OF_A_LOSS)).any():
         return sessions.clock_ms + settings.heartbeat_interval_ms
     is_quiet = bool(agreed[audible].all()) and not sessions.response_due.any()
     longest_ms = longest_step_ms(draft) * 9 // 10

@@ -47,9 +47,7 @@ def apply_delay(
         return LostJobs(none)
     if memory.scheduled_ms <= 0 and set(memory.members) <= set(view.members):
         return LostJobs(lost, undelivered=True)  # every worker is still there
-    if limit_ms == 0:
-        return LostJobs(lost)
-    if not workers.any():  # no worker to give the jobs to
+    if limit_ms == 0 or not workers.any():  # no job waits, or no worker could get it
         _reset(memory)
         return LostJobs(lost)
     if 0 < memory.scheduled_ms <= view.now_ms:

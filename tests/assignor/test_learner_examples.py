@@ -110,6 +110,8 @@ def test_EX_L8_newcomers_keep_coming() -> None:
         for _ in range(3):
             before = {name: set(member.learner) for name, member in story.members.items()}
             held = story.round()
+            learned = [task for _, _, learner in held.values() for task in learner]
+            assert len(learned) == len(set(learned))
             for name, (_, _, learner) in held.items():
                 for task in set(learner) - before[name]:
                     assert name in newcomers
@@ -117,6 +119,7 @@ def test_EX_L8_newcomers_keep_coming() -> None:
                     seen.add((task, name))
             story.ready(*story.members)
         assert story.placed()[1].reasons == ()
+    assert len(seen) == 1  # one task is enough for balance
 
 
 def test_EX_L9_priorities() -> None:

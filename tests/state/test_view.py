@@ -115,9 +115,11 @@ def test_an_assignor_sees_duplicates_and_members_that_missed_something() -> None
     story, noting = noted()
     story.take(config(Connector("c", 1), assignor="cooperative"), join("A"))
     assert (len(noting.views[-1].also_active), noting.views[-1].whole_generation) == (0, True)
-    story.at(100).take(beat("A", 1))  # disagrees: it has not read what it was given
     claimed = Holding(active=TaskSet.of([Task("c", 0, True)]))
+    story.at(100).take(beat("A", 1))  # perhaps it was written before A read what it was given
     story.take(join("B", holding=claimed))
+    assert noting.views[-1].whole_generation
+    story.at(5_100).take(beat("A", 1), join("C"))  # A has not read it in an interval, either
     view = noting.views[-1]
     assert view.also_active.code.tolist() == pairs((1, 1)).code.tolist()
     assert not view.whole_generation
