@@ -155,6 +155,11 @@ class Guarded:
     def __post_init__(self) -> None:
         self.name = getattr(self.assignor, "name", type(self.assignor).__name__)
 
+    @property
+    def hangs(self) -> bool:
+        """Whether a call that took too long still runs."""
+        return self._hanging is not None and not self._hanging.ends_within(0)
+
     def assign(self, view: GroupView) -> Placement:
         """The plug-in's placement, checked by `assignor.check.valid`.
 
@@ -162,7 +167,7 @@ class Guarded:
             AssignorError: it raised, took too long, or returned something else than a valid
                 placement.
         """
-        if self._hanging is not None and not self._hanging.ends_within(0):
+        if self.hangs:
             raise AssignorError(f"assignor {self.name} still hangs from an earlier call")
         call = _Call(f"assignor {self.name}", partial(self._answer, _sealed(view)))
         budget_ms = view.settings.assignor_timeout_ms

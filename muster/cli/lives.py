@@ -165,7 +165,7 @@ def _simpler(raw: Row) -> Iterator[Row]:
     """Scenarios that each have one thing less."""
     for key in raw["group"].get("config", {}):
         yield _without(raw, "group", "config", key)
-    units = raw["group"]["tasks"]
+    units = raw["group"].get("tasks", [])  # an event may give the group its tasks
     for nth, unit in enumerate(units):
         if len(units) > 1:
             yield _without(raw, "group", "tasks", nth)

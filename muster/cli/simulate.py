@@ -23,6 +23,7 @@ from muster.output import table
 from muster.protocol.ids import Role
 from muster.published.generations import move_json
 from muster.simulation.lives import random_scenario
+from muster.simulation.scenario import Configured
 from muster.simulation.scenario_player import SimulatedGroup
 from muster.simulation.timeline import Entry
 
@@ -79,7 +80,7 @@ def _live(args: argparse.Namespace) -> int:
     """Play many lives; print every one that broke a promise, and shrink the first."""
     scenario: Any = None if args.scenario is None else load(args.scenario)
     if scenario is not None:
-        parse_scenario(scenario)  # a fault is then one of the user's file, not of the random part
+        _check_group(scenario)
     tally = lives.Tally()
     seed = 1 if args.seed is None else args.seed
     for life in lives.lives(seed, args.lives, scenario, args.processes):
@@ -103,7 +104,7 @@ def play(raw: object, seed: int | None = None) -> SimulatedGroup:
     """
     if seed is not None:
         if raw is not None:
-            parse_scenario(raw)  # a fault is then one of the user's file, not of the random part
+            _check_group(raw)
         raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
     world = SimulatedGroup(lookup=plugins.get)
@@ -113,6 +114,20 @@ def play(raw: object, seed: int | None = None) -> SimulatedGroup:
         raise BadInput(f"group.assignor: {error}") from None
     world.play(scenario)
     return world
+
+
+def _check_group(raw: object) -> None:
+    """Check the scenario to which random members and events are added.
+
+    A fault is then one of the user's file, not of the random part.
+
+    Raises:
+        BadInput: it is malformed, or has no tasks, so that its members would wait for some.
+    """
+    scenario = parse_scenario(raw)
+    changes = [event.tasks for _, event in scenario.events if isinstance(event, Configured)]
+    if not any([scenario.group.tasks, *changes]):
+        raise BadInput("group.tasks: missing or empty; expected tasks for the random members")
 
 
 def as_json(world: SimulatedGroup) -> list[dict[str, Any]]:

@@ -165,6 +165,7 @@ class Jobs:
     Attributes:
         newest: the newest one; None = it has ended and will start again.
         running: all of them.
+        next_behind_until: true time until which the next one that starts takes no batch.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Jobs:
     ) -> None:
         self.newest: Job | None = None
         self.running: list[Job] = []
+        self.next_behind_until = 0.0
         self._simulation = simulation
         self._log = log
         self._rng = rng
@@ -185,6 +187,7 @@ class Jobs:
             job = self._kind.recovering(self._log, epoch)
         else:
             job = self._kind(self._log, epoch, checkpoint)
+        job.behind_until = self.next_behind_until
         self.newest = job
         self.running.append(job)
         self._simulation.send(Tick(group=GROUP, published=Mark(epoch, 0)))
@@ -202,6 +205,15 @@ class Jobs:
         job = self.newest
         if job is not None:
             job.behind_until = max(job.behind_until, self._simulation.now + for_ms)
+
+    def catch_up(self) -> None:
+        """No coordinator is behind any more: each takes what has come meanwhile."""
+        self.next_behind_until = 0.0
+        for job in self.running:
+            if self._simulation.now < job.behind_until:
+                job.behind_until = 0.0
+                job.is_woken = False  # it was to look when it is not behind any more
+                self._wake(job, 1.0)
 
     def restart(self, written: int, *, checkpoint: bool) -> None:
         """The newest coordinator ends in the middle of a write, and soon starts again.

@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from muster.protocol.settings import CONNECT_ASSIGNORS
+from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, parse_settings
 
 ASSIGNORS = ("high-availability",) * 4 + ("sticky",) * 2 + ("learner",) * 2 + ("fallback",)
 CONNECT_SHARE = 1 / 6
@@ -71,6 +71,9 @@ class _Life:
         self.group: Row = fixed["group"] if "group" in fixed else self._group()
         if connect_assignor is not None:
             self.group = self._group_of_connectors(connect_assignor)
+        assignor = self.group.get("assignor", DEFAULT_ASSIGNOR)
+        settings = parse_settings(self.group.get("config", {}), assignor)
+        self.heartbeat_ms = min(HEARTBEAT_MS, settings.session_timeout_ms // 3)
         self.units = [row["subtopology"] for row in self._subtopologies()]
         self.events: list[Row] = []
         self.at_ms = 0
@@ -178,7 +181,7 @@ class _Life:
             return
         rng, name = self.rng, f"M{self.names + 1}"
         self.names += 1
-        row: Row = {"id": name, "heartbeat_ms": HEARTBEAT_MS, **self._timing()}
+        row: Row = {"id": name, "heartbeat_ms": self.heartbeat_ms, **self._timing()}
         row["capacity"] = rng.choice((1, 1, 2, 3)) if self.mixed else 1
         if rng.random() < 0.25:
             row["instance_id"] = f"i-{name}"

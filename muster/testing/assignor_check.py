@@ -17,10 +17,13 @@ from random import Random
 from time import perf_counter
 from typing import Any, Final
 
+from muster import plugins
 from muster.assignor import registry
 from muster.cli import lives
 from muster.cli.assign import solve
-from muster.protocol.errors import MusterError
+from muster.documents.problem import parse_problem
+from muster.errors import BadInput
+from muster.protocol.errors import ConfigError, MusterError
 from muster.simulation.lives import random_scenario
 from muster.simulation.shrinking import shrunk
 from muster.testing.errors import AssignorBroken
@@ -30,6 +33,8 @@ ROUNDS_MAX: Final = 12
 PLAYS_MAX: Final = 200
 ROLES: Final = ("active", "standby", "learner")
 FILE: Final = "counterexample.json"
+FAULTS_OF_A_PROBLEM: Final = (BadInput, ConfigError)
+"""What `solve` raises for them; an assignor's fault is another `MusterError`."""
 Row = dict[str, Any]
 Law = Callable[[Row], str | None]
 
@@ -73,23 +78,26 @@ def check_assignor(
         lives: number of random lives.
         seed: another seed gives other groups and lives.
         given: changes a random problem (``docs/formats.md``) before it is placed: tags, settings.
-        folder: where the file with a counterexample is written.
+        folder: where the file with a counterexample is written; it is made if it is missing.
 
     Raises:
         AssignorBroken: a law is broken; the message names the file.
+        BadInput: `given` returned something else than a problem.
         UnknownAssignor: it cannot be loaded.
     """
     name = _name_of(assignor)
+    plugins.get(name)
     slowest_ms = 0.0
     for number in range(groups):
         raw = _problem(Random(f"group/{seed}/{number}"), name)  # noqa: S311 — no secret
         if given is not None:
-            raw = given(raw)
+            raw = _checked_problem(given(raw))
         began = perf_counter()
-        _answer(raw)
+        first = _answer(raw)
         slowest_ms = max(slowest_ms, (perf_counter() - began) * 1000)
         for law, breaks in LAWS.items():
-            if (wrong := breaks(raw)) is not None:
+            wrong = first if isinstance(first, str) else breaks(raw)
+            if wrong is not None:
                 raise _broken(law, wrong, raw, breaks, Path(folder))
     for number in range(lives):
         _live(name, seed + number, Path(folder))
@@ -104,12 +112,23 @@ def _name_of(assignor: str | type) -> str:
     return f"{assignor.__module__}:{assignor.__qualname__}"
 
 
+def _checked_problem(raw: Row) -> Row:
+    """What `given` returned: a problem, so that no fault of it is taken for the assignor's."""
+    try:
+        parse_problem(raw)
+    except FAULTS_OF_A_PROBLEM as error:
+        raise BadInput(f"given: expected that it returns a problem: {error}") from None
+    return raw
+
+
 # ----------------------------------------------------------------------------------- the laws
 
 
 def _answer(raw: Row) -> Row | str:
     try:
         return solve(raw)
+    except FAULTS_OF_A_PROBLEM:
+        raise
     except MusterError as error:
         return f"{error}"
 
@@ -164,8 +183,7 @@ def _live(name: str, seed: int, folder: Path) -> None:
     if not broken:
         return
     law = broken[0].partition(":")[0]
-    file = folder / FILE
-    file.write_text(lives.as_scenario(lives.small(raw, law)) + "\n", encoding="utf-8")
+    file = _written(folder, lives.as_scenario(lives.small(raw, law)))
     raise AssignorBroken(f"lives: {broken[0]}\nShown by: muster simulate {file}")
 
 
@@ -209,25 +227,49 @@ def _problem(rng: Random, name: str) -> Row:
 
 
 def _broken(law: str, wrong: str, raw: Row, breaks: Law, folder: Path) -> AssignorBroken:
+    if _hangs(raw):  # it is not called again, so nothing can be left out
+        return _shown_by(_written(folder, json.dumps(raw, indent=1)), law, wrong)
     small = _smallest_found(raw, breaks)
+    file = _written(folder, json.dumps(small, indent=1))
+    return _shown_by(file, law, breaks(small) or wrong)
+
+
+def _shown_by(file: Path, law: str, wrong: str) -> AssignorBroken:
+    return AssignorBroken(f"{law}: {wrong}\nShown by: muster assign {file}")
+
+
+def _written(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / FILE
-    file.write_text(json.dumps(small, indent=1) + "\n", encoding="utf-8")
-    return AssignorBroken(f"{law}: {breaks(small) or wrong}\nShown by: muster assign {file}")
+    file.write_text(text + "\n", encoding="utf-8")
+    return file
 
 
-def _smallest_found(raw: Row, breaks: Law) -> Row:
+def _hangs(raw: Row) -> bool:
+    """Whether a call of the assignor that took too long still runs."""
+    assignor = plugins.get(raw["assignor"])
+    return isinstance(assignor, plugins.Guarded) and assignor.hangs
+
+
+def _smallest_found(raw: Row, law: Law) -> Row:
     """The smallest problem found that breaks the same law."""
+
+    def breaks(part: Row) -> bool:
+        try:
+            return law(part) is not None and not _hangs(part)
+        except FAULTS_OF_A_PROBLEM:  # something that was left out makes it no problem at all
+            return False
 
     def of(members: Sequence[Row]) -> Row:
         return {**raw, "members": deepcopy(list(members))}
 
     def fails(part: Sequence[Row]) -> bool:
-        return bool(part) and breaks(of(part)) is not None
+        return bool(part) and breaks(of(part))
 
     simpler: Row | None = of(shrunk(raw["members"], fails, PLAYS_MAX))
     while simpler is not None:
         small = simpler
-        simpler = next((each for each in _simpler(small) if breaks(each) is not None), None)
+        simpler = next(filter(breaks, _simpler(small)), None)
     return small
 
 
@@ -245,6 +287,9 @@ def _simpler(raw: Row) -> Iterator[Row]:
         if unit["partitions"] > 1:
             less = deepcopy(raw)
             less["tasks"][nth]["partitions"] -= 1
+            for value in less["tasks"][nth].values():
+                if isinstance(value, list) and len(value) == unit["partitions"]:  # racks, weights
+                    value.pop()
             yield _without_lost_tasks(less)
     for nth, member in enumerate(raw["members"]):
         for key in member:

@@ -19,6 +19,7 @@ from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
 from muster.testing.fault_scripts import Fault
 from muster.testing.kafka_with_history import KafkaWithHistory
+from muster.testing.player import Player
 from muster.testing.settled import unsettled
 from muster.testing.simulated_machine import (
     VirtualMachine,
@@ -95,6 +96,7 @@ class Environment:
         self._kafka = KafkaWithHistory(seed, job)
         self._history = self._kafka.history
         self._threads = Threads(self._kafka, seed)
+        self._player = Player(self)
         self._is_open = True
         self._write_config()
         self._kafka.jobs.begin()
@@ -185,9 +187,16 @@ class Environment:
         self._worker_named(name).link.heal()
 
     def expire(self, name: str) -> None:
-        """Freeze a worker until the group has given its tasks away, then let it go on."""
+        """Freeze a worker until the group has given its tasks away, then let it go on.
+
+        One that has not joined yet joins first.
+        """
+        if self._worker_named(name).can_join:
+            joined = lambda: self._is_member(name)  # noqa: E731
+            self._until(joined, lambda: f"{name} has not joined, so it cannot expire", SETTLE_S)
         self.freeze(name)
-        self._until(lambda: not self._is_member(name), lambda: f"{name} has not expired", SETTLE_S)
+        gone = lambda: self._has_expired(name)  # noqa: E731
+        self._until(gone, lambda: f"{name} has not expired", SETTLE_S)
         self.advance(EXPIRED_S)
         self.thaw(name)
         self.advance(0)
@@ -217,7 +226,10 @@ class Environment:
     def coordinator_away(self, seconds: float) -> None:
         """The coordinator takes nothing in for a while."""
         self._log(f"* the coordinator is away for {seconds:g} s")
-        self._kafka.jobs.fall_behind(int(seconds * 1000))
+        jobs, for_ms = self._kafka.jobs, int(seconds * 1000)
+        if jobs.newest is None:  # it restarts just now
+            jobs.next_behind_until = max(jobs.next_behind_until, self._kafka.now + for_ms)
+        jobs.fall_behind(for_ms)
 
     def kafka_away(self, seconds: float) -> None:
         """Kafka is away for a while, for every worker and the coordinator."""
@@ -245,7 +257,7 @@ class Environment:
         for fault in script:
             if fault.worker is not None:
                 self._check_started(fault.worker)
-            _carry_out(self, fault)
+            self._player.carry_out(fault)
             self.advance(fault.pause_s)
         self.calm()
 
@@ -256,10 +268,14 @@ class Environment:
     def calm(self) -> None:
         """End every fault: each worker runs and reaches Kafka, and no member is drained.
 
+        The coordinator takes events in again, and no fault of a script is ended a second time.
+
         If Kafka is away, this waits until it is back: requests that are on their way to it arrive
         then, and not before.
         """
         self._log("* no more faults")
+        self._player.forget_ends()
+        self._kafka.jobs.catch_up()
         for name, worker in list(self.workers.items()):
             self.thaw(name)
             if worker.link.is_cut:
@@ -317,7 +333,7 @@ class Environment:
     @property
     def story(self) -> str:
         """Everything that happened so far, one line each."""
-        return self._history.story(10**9)
+        return self._history.story()
 
     def owner(self, task: Task | str) -> str | None:
         """The worker that runs a task now, as its callbacks show; None = none does.
@@ -332,7 +348,7 @@ class Environment:
         return None if worker is None else worker.member_id
 
     def owners(self) -> dict[str, str | None]:
-        """Task → the worker that runs it."""
+        """Each task of the newest configuration → the worker that runs it; None = none does."""
         return {str(task): self.owner(task) for task in self._tasks()}
 
     def use(self, task: Task | str) -> None:
@@ -346,14 +362,12 @@ class Environment:
         worker = next((w for w in self._processes if w.machine is machine), None)
         if worker is None:
             raise self._history.failed("call `use` in a callback or a thread of a worker")
-        self._log(f"{worker.process.name} uses {parsed}")
+        wrong = None
         if not worker.holds(parsed):
             owner = self.owner(parsed)
             other = f"; {owner} runs it" if owner not in (None, worker.member_id) else ""
-            self._history.misuse(
-                f"{worker.process.name} used {parsed} at {self.now:.3f} s, when it did not hold"
-                f" the task{other}"
-            )
+            wrong = f"when it did not hold the task{other}"
+        self._history.use(worker.process, parsed, self._kafka.now, wrong)
 
     def assert_never_two_owners(self) -> None:
         """Check that no task was run by two workers at one time, or used by one without it.
@@ -364,7 +378,8 @@ class Environment:
         settings = parse_settings(self._config, self._assignor)
         violations = self._history.violations(self._kafka.now, stop_ms(settings.session_timeout_ms))
         if violations:
-            raise self._history.failed("\n".join(violations))
+            first_ms = min(violation.at_ms for violation in violations)
+            raise self._history.failed("\n".join(v.text for v in violations), first_ms)
 
     def assert_owned(self, within: float = OWNED_S) -> None:
         """Let time pass until every task is run by a worker.
@@ -390,8 +405,12 @@ class Environment:
     def __enter__(self) -> Environment:
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self._after()  # an assertion of a callback that the test has not seen yet
+        finally:
+            self.close()
 
     # ----------------------------------------------------------------------------- the inside
 
@@ -436,9 +455,9 @@ class Environment:
         self._after()
 
     def _after(self) -> None:
-        for worker in self._processes:
-            for failure in worker.failures():
-                raise failure
+        failures = [failure for worker in self._processes for failure in worker.failures()]
+        if failures:
+            raise failures[0]
 
     def _until(self, stop: Callable[[], bool], why: Callable[[], str], within: float) -> None:
         """Let time pass until `stop()`; if it does not come, `why` says what is wrong."""
@@ -451,9 +470,8 @@ class Environment:
             self._drive(min(until, self._kafka.now + LOOK_MS))
 
     def _tasks(self) -> list[Task]:
-        job = self._kafka.jobs.newest
-        table = None if job is None else job.group.table
-        return [] if table is None else [table.task(index) for index in range(len(table))]
+        table = self._tables[-1]
+        return [table.task(index) for index in range(len(table))]
 
     def _runner(self, task: Task) -> SimulatedWorker | None:
         processes = self._history.runners(task, self._kafka.now)
@@ -468,18 +486,27 @@ class Environment:
         worker = self._runner(task)
         if worker is None:
             return True
-        not_begun = worker.not_begun.get("on_assigned")
-        return not_begun is not None and task in not_begun[0]
+        return task in worker.not_begun["on_assigned"]
 
     def _is_member(self, name: str) -> bool:
         job = self._kafka.jobs.newest
         return job is None or MemberId(name) in job.group.roster.by_id
 
+    def _has_expired(self, name: str) -> bool:
+        """Whether the group has given its tasks away; Connect's assignors first wait for it."""
+        job = self._kafka.jobs.newest
+        if job is None or self._is_member(name):
+            return False
+        return job.group.timers.delay_until_ms is None
+
     def _unsettled(self, *, in_words: bool = False) -> str | None:
         if self._kafka.has_unread_orders:
             return "no coordinator has read what the operator wrote"
         workers, now = self.workers.values(), self._kafka.now
-        return unsettled(self._kafka.jobs, workers, now, in_words=in_words)
+        doing = unsettled(self._kafka.jobs, workers, now, in_words=in_words)
+        if doing is None and self._kafka.has_unread_news:
+            return "no coordinator has read what the workers wrote"
+        return doing
 
 
 def _lookup(assignor: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:
@@ -492,43 +519,3 @@ def _lookup(assignor: str | type | Assignor) -> tuple[str, Callable[[str], Assig
     instance = assignor() if inspect.isclass(assignor) else assignor
     guarded = plugins.Guarded(registry.adapted(name, instance))
     return name, lambda asked: guarded if asked == name else plugins.get(asked)
-
-
-def _carry_out(env: Environment, fault: Fault) -> None:
-    """Carry out a fault; nothing happens if its worker has ended."""
-    name, lasts_s = fault.worker, fault.lasts_s
-    if name is None:
-        _carry_out_for_all(env, fault.what, lasts_s)
-        return
-    worker = env.workers.get(name)
-    if worker is None or worker.has_ended:
-        return
-    match fault.what:
-        case "freeze":
-            env.freeze(name)
-            env.later(lasts_s, lambda: env.thaw(name))
-        case "partition":
-            env.partition(name)
-            env.later(lasts_s, lambda: env.heal(name))
-        case "kill":
-            env.kill(name)
-        case "restart":
-            env.kill(name)
-            env.later(lasts_s, lambda: env.start(name))
-        case "stop":
-            if worker.is_reachable:
-                env.ask_to_leave(name)
-        case "drain" | "undrain":
-            env.drain(name, on=fault.what == "drain")
-
-
-def _carry_out_for_all(env: Environment, what: str, lasts_s: int) -> None:
-    match what:
-        case "restart_coordinator":
-            env.restart_coordinator(written=50)
-        case "lose_checkpoint":
-            env.lose_checkpoint()
-        case "coordinator_away":
-            env.coordinator_away(lasts_s)
-        case "kafka_away":
-            env.kafka_away(lasts_s)

@@ -10,13 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from muster.protocol.ids import Task
-from muster.protocol.tasks import TaskSet
 from muster.testing.errors import EnvironmentFailed
 
 LINES_SHOWN = 60
+LINES_AFTER = 20
+"""How many of these come after what an error is about, if there are more before it."""
+REPEATS_WIDTH = 3
+"""Up to so many lines that repeat again and again are shown once."""
 Span = tuple[float, float]
+
+
+class Line(NamedTuple):
+    """A line of the story, and its true time in ms."""
+
+    at_ms: float
+    text: str
+
+
+class Violation(NamedTuple):
+    """Something that must not happen, and since when it did, in true time in ms."""
+
+    at_ms: float
+    text: str
 
 
 @dataclass(slots=True)
@@ -27,14 +45,16 @@ class Process:
         name: for people; member id, and a number from its second process on.
         frozen: spans of true time in which it was frozen; the last may be open (infinite).
         doing: the callback that runs → when it was called; empty = none.
-        raised: the callback that raised, and has not returned since → its tasks and the error.
+        raised: the callback that begins tasks → task for which it raised last → the error.
         stopping: tasks of the `on_revoked` that runs.
     """
 
     name: str
     frozen: list[Span] = field(default_factory=list)
     doing: dict[str, float] = field(default_factory=dict)
-    raised: dict[str, tuple[TaskSet, str]] = field(default_factory=dict)
+    raised: dict[str, dict[Task, str]] = field(
+        default_factory=lambda: {"on_assigned": {}, "on_learn": {}}
+    )
     stopping: set[Task] = field(default_factory=set)
 
 
@@ -59,25 +79,42 @@ class History:
 
     def __init__(self, beginning_ms: float) -> None:
         self._beginning = beginning_ms
-        self._lines: list[str] = []
+        self._lines: list[Line] = []
         self._tenures: dict[Task, list[Tenure]] = {}
-        self._misuses: list[str] = []
+        self._misuses: list[Violation] = []
+        self._told: set[tuple[str, Task]] = set()  # who used what since the newest other line
 
     # ---------------------------------------------------------------------------- the story
 
     def add_line(self, at_ms: float, text: str) -> None:
         """Add a line to the story."""
-        self._lines.append(f"{(at_ms - self._beginning) / 1000:>9.3f} s  {text}")
+        self._told.clear()
+        self._lines.append(Line(at_ms, text))
 
-    def story(self, lines: int = LINES_SHOWN) -> str:
-        """The newest lines of the story."""
-        left_out = len(self._lines) - lines
-        head = [f"          … {left_out:,} lines before"] if left_out > 0 else []
-        return "\n".join([*head, *self._lines[-lines:]])
+    def story(self) -> str:
+        """Every line of the story."""
+        return "\n".join(map(self._shown, self._lines))
 
-    def failed(self, why: str) -> EnvironmentFailed:
-        """An error with the story."""
-        return EnvironmentFailed(f"{why}\n\nWhat happened:\n{self.story()}")
+    def failed(self, why: str, at_ms: float | None = None) -> EnvironmentFailed:
+        """An error with the part of the story around `at_ms`; None = its end."""
+        lines = _shortened(self._lines)
+        end = len(lines)
+        if at_ms is not None:
+            until = sum(line.at_ms <= at_ms for line in lines)
+            end = min(end, max(until + LINES_AFTER, LINES_SHOWN))
+        begin = max(0, end - LINES_SHOWN)
+        shown = [*map(self._shown, lines[begin:end])]
+        if begin > 0:
+            shown.insert(0, f"          … {begin:,} lines before")
+        if end < len(lines):
+            shown.append(f"          … {len(lines) - end:,} lines after")
+        return EnvironmentFailed("\n".join([why, "", "What happened:", *shown]))
+
+    def _shown(self, line: Line) -> str:
+        return f"{self._seconds(line.at_ms):>9.3f} s  {line.text}"
+
+    def _seconds(self, at_ms: float) -> float:
+        return (at_ms - self._beginning) / 1000
 
     # -------------------------------------------------------------------------- who runs what
 
@@ -99,13 +136,23 @@ class History:
         """The processes that run a task now."""
         return [t.process for t in self._tenures.get(task, ()) if t.until > now]
 
-    def misuse(self, text: str) -> None:
-        """A worker used a task that it did not hold."""
-        self._misuses.append(text)
+    def use(self, process: Process, task: Task, now: float, wrong: str | None) -> None:
+        """A process uses a task; `wrong` says why it must not.
+
+        The story has a use once, however often it is repeated while nothing else happens.
+        """
+        if wrong is not None:
+            at = f"{self._seconds(now):.3f} s"
+            text = f"{process.name} used {task} at {at}, {wrong}"
+            self._misuses.append(Violation(now, text))
+        elif (process.name, task) in self._told:
+            return
+        self._lines.append(Line(now, f"{process.name} uses {task}"))
+        self._told.add((process.name, task))
 
     # ---------------------------------------------------------------------------- the check
 
-    def violations(self, now: float, stop_ms: float) -> list[str]:
+    def violations(self, now: float, stop_ms: float) -> list[Violation]:
         """Every span in which a task had two owners, and every use by a worker without the task."""
         misuses = list(self._misuses)
         for task, tenures in sorted(self._tenures.items()):
@@ -113,17 +160,45 @@ class History:
                 for second in tenures[number + 1 :]:
                     both = _both(first, second, now, stop_ms)
                     if both is not None:
-                        misuses.append(self._two_owners(task, first, second, both))
+                        text = self._two_owners(task, first, second, both)
+                        misuses.append(Violation(both[0], text))
         return misuses
 
     def _two_owners(self, task: Task, first: Tenure, second: Tenure, both: Span) -> str:
         seconds = (both[1] - both[0]) / 1000
-        where = (both[0] - self._beginning) / 1000
         end = f"until {first.ending}" if first.ending else "and it still does"
         return (
-            f"{task} had two owners for {seconds:.3f} s, from {where:.3f} s on:"
+            f"{task} had two owners for {seconds:.3f} s, from {self._seconds(both[0]):.3f} s on:"
             f" {first.process.name} ran it {end}, while {second.process.name} ran it too"
         )
+
+
+def _shortened(lines: list[Line]) -> list[Line]:
+    """The lines; what repeats again and again is there once, with the number of times."""
+    short: list[Line] = []
+    position = 0
+    while position < len(lines):
+        width, times = next(
+            ((w, n) for w in range(1, REPEATS_WIDTH + 1) if (n := _times(lines, position, w)) > 2),
+            (1, 1),
+        )
+        short += lines[position : position + width]
+        position += width * times
+        if times > 1:
+            again = f"… the same {times - 1:,} more times, up to here"
+            short.append(Line(lines[position - 1].at_ms, again))
+    return short
+
+
+def _times(lines: list[Line], position: int, width: int) -> int:
+    """How often the `width` lines at a position stand there, one after the other."""
+    texts = [line.text for line in lines[position : position + width]]
+    times = 1
+    while True:
+        begin = position + times * width
+        if [line.text for line in lines[begin : begin + width]] != texts:
+            return times
+        times += 1
 
 
 def _both(first: Tenure, second: Tenure, now: float, stop_ms: float) -> Span | None:

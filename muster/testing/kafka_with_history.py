@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from muster.protocol.events import Drain, Event, GroupConfig
+from muster.protocol.events import Drain, Event, GroupConfig, Join, LagReport, Leave, Report
 from muster.simulation.jobs import Job
 from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
 from muster.simulation.log import topic_of
@@ -14,6 +14,8 @@ from muster.testing.simulated_link import SimulatedLink
 
 ORDERS: Final = (Drain, GroupConfig)
 """What an operator writes."""
+NEWS: Final = (Join, LagReport, Leave, Report)
+"""What workers write, besides heartbeats."""
 
 
 class KafkaWithHistory(SimulatedKafka):
@@ -30,6 +32,7 @@ class KafkaWithHistory(SimulatedKafka):
         self._newest_line = ""
         self._orders_on_their_way = 0
         self._orders_end: dict[str, int] = {}  # topic → the offset behind the newest order
+        self._news_end: dict[str, int] = {}  # the same of what workers wrote
         self.history = History(BEGINNING_MS)
 
     def clients(self) -> Iterable[SimulatedLink]:
@@ -43,19 +46,27 @@ class KafkaWithHistory(SimulatedKafka):
 
     def _append(self, event: Event) -> None:
         super()._append(event)
+        topic = topic_of(event)
         if isinstance(event, ORDERS):
             self._orders_on_their_way -= 1
-            topic = topic_of(event)
             self._orders_end[topic] = self.log.ends()[topic]
+        elif isinstance(event, NEWS):
+            self._news_end[topic] = self.log.ends()[topic]
 
     @property
     def has_unread_orders(self) -> bool:
         """Whether the coordinator has not acted yet on all that an operator wrote."""
+        return self._orders_on_their_way > 0 or self._is_unread(self._orders_end)
+
+    @property
+    def has_unread_news(self) -> bool:
+        """Whether the coordinator has not acted yet on all that workers wrote, but heartbeats."""
+        return self._is_unread(self._news_end)
+
+    def _is_unread(self, ends: dict[str, int]) -> bool:
         job = self.jobs.newest
         read = {} if job is None else job.checkpoint.through
-        return self._orders_on_their_way > 0 or any(
-            read.get(topic, 0) < end for topic, end in self._orders_end.items()
-        )
+        return any(read.get(topic, 0) < end for topic, end in ends.items())
 
     def trace_line(self, text: str) -> None:
         """Add a line to the story."""

@@ -69,8 +69,10 @@ def _busy(workers: Iterable[SimulatedWorker], now: float) -> list[str]:
             f"{name} of {shown} has run for {(now - since) / 1000:.1f} s"
             for name, since in doing.items()
         ]
-        busy += [
-            f"{name} of {shown} raised {error}, and is called again for {' '.join(map(str, tasks))}"
-            for name, (tasks, error) in worker.not_begun.items()
-        ]
+        for name, errors in worker.not_begun.items():
+            for error in sorted(set(errors.values())):
+                tasks = " ".join(str(task) for task in sorted(errors) if errors[task] == error)
+                busy.append(f"{name} of {shown} raised {error}, and is called again for {tasks}")
+        if worker.has_news:
+            busy.append(f"{shown} reports something that has not reached Kafka")
     return busy

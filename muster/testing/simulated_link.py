@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from muster.protocol.events import LagReport, Leave
+from muster.protocol.events import Heartbeat, LagReport, Leave
 from muster.protocol.tasks import TaskSet
 from muster.simulation.kafka import SimulatedKafka
 from muster.simulation.log import MemberRecord, delay
@@ -38,6 +38,7 @@ class SimulatedLink:
         self.sent_until = 0.0
         self.is_cut = False
         self._kafka = kafka
+        self._machine = machine
         self._post = post
         self._rng = Random(machine.seed())  # noqa: S311 — no secret
         self._is_open = False
@@ -70,9 +71,22 @@ class SimulatedLink:
         """Nothing to do: acknowledgements are posted as they come."""
 
     def close(self, flush_s: float) -> bool:
-        """Stop reading; events on their way arrive. Return whether every event arrives."""
+        """Stop reading; events on their way arrive. Return whether every event arrives.
+
+        What the network has not let through after `flush_s` seconds is lost: the process has ended.
+        """
         self._is_open = False
-        return not (self.is_cut and self._unsent)
+        if not (self.is_cut and self._unsent) or self._machine.waits(
+            lambda: not self._unsent, flush_s
+        ):
+            return True
+        self._waiting.clear()
+        return False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether an event that is no heartbeat is on its way to Kafka."""
+        return any(not isinstance(sent.event, Heartbeat) for sent in self._unsent)
 
     # --------------------------------------------------------------------- what Kafka calls
 

@@ -64,6 +64,10 @@ class VirtualMachine(Machine):
         """Let the calling thread wait in simulated time."""
         self._threads.wait(lambda: False, seconds)
 
+    def waits(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Let the calling thread wait until `ready()`; False when `seconds` passed first."""
+        return self._threads.wait(ready, seconds)
+
     def seed(self) -> int:
         """63 bits from the environment's seed."""
         return self._rng.getrandbits(63)

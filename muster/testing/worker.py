@@ -63,7 +63,7 @@ class SimulatedWorker(Worker):
         self._changelogs = changelogs
         self._failed: list[AssertionError] = []
         callbacks: dict[str, Any] = {name: settings.get(name) for name in CALLBACKS}
-        self._on_loop = any(inspect.iscoroutinefunction(call) for call in callbacks.values())
+        self._on_loop = any(map(_is_coroutine_function, callbacks.values()))
         # A task runs from one callback to another, so these two are recorded in any case.
         recorded = {
             name: self._recording(name, call)
@@ -89,14 +89,23 @@ class SimulatedWorker(Worker):
         return not self.is_alive or self._ending.wait(0) or self._session.state is State.ENDED
 
     @property
-    def not_begun(self) -> dict[str, tuple[TaskSet, str]]:
-        """The callback that raises each time it is called → its tasks, and the newest error."""
+    def can_join(self) -> bool:
+        """Whether it is on its way to join: it runs and reaches Kafka."""
+        return self.is_reachable and not self.has_ended
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something other than heartbeats is on its way from it to Kafka."""
+        return not self._inbox.empty() or self.link.has_news
+
+    @property
+    def not_begun(self) -> dict[str, dict[Task, str]]:
+        """`on_assigned`, `on_learn` → task held for which it raised last → its newest error."""
         held = self._session.holding
         held_for = {"on_assigned": held.active, "on_learn": held.standby | held.learner}
         return {
-            name: (tasks & held_for[name], error)
-            for name, (tasks, error) in self.process.raised.items()
-            if tasks & held_for[name]
+            name: {task: error for task, error in self.process.raised[name].items() if task in held}
+            for name, held in held_for.items()
         }
 
     def failures(self) -> list[AssertionError]:
@@ -149,6 +158,12 @@ class SimulatedWorker(Worker):
             self._log_line(f"gives up: {error}")
             super()._fail(error)
 
+    def _abandon(self, waited_s: float) -> None:
+        self._log_line(
+            f"ends without a leave: its callbacks did not return within {waited_s:.0f} s"
+        )
+        super()._abandon(waited_s)
+
     def _log_line(self, text: str) -> None:
         self._history.add_line(self._kafka.now, f"{self.process.name} {text}")
 
@@ -178,7 +193,10 @@ class SimulatedWorker(Worker):
                 self._raised(name, tasks, error)
                 raise
             if inspect.isawaitable(result):  # nothing has run; the worker refuses it
-                refused = TypeError("it returned an awaitable, which nothing awaits")
+                refused = TypeError(
+                    "it returned an awaitable, which nothing awaits; give a function that is"
+                    " `async` itself, and the worker has an event loop"
+                )
                 self._raised(name, tasks, refused)
                 return result
             self._returned(name, tasks, began)
@@ -199,7 +217,7 @@ class SimulatedWorker(Worker):
     def _returned(self, name: str, tasks: tuple[Task, ...], began: float) -> None:
         now = self._kafka.now
         self.process.doing.pop(name, None)
-        self.process.raised.pop(name, None)
+        self._no_longer_raised(name, tasks)
         if now > began:
             self._log_line(
                 f"{name}({tasks_text(tasks)}) has returned after {(now - began) / 1000:.3f} s"
@@ -208,6 +226,11 @@ class SimulatedWorker(Worker):
             self.process.stopping -= set(tasks)
             self._history.end(self.process, tasks, now, f"its {name} returned")
 
+    def _no_longer_raised(self, name: str, tasks: tuple[Task, ...]) -> None:
+        raised = self.process.raised.get(name, {})
+        for task in tasks:
+            raised.pop(task, None)
+
     def _raised(self, name: str, tasks: tuple[Task, ...], error: BaseException) -> None:
         self.process.doing.pop(name, None)
         if isinstance(error, EnvironmentClosed):
@@ -215,9 +238,16 @@ class SimulatedWorker(Worker):
         text = f"{type(error).__name__}: {error}"
         self._log_line(f"{name} raised {text}")
         if name in BEGINS:
-            self.process.raised[name] = (TaskSet.of(tasks), text)
+            self.process.raised[name] |= dict.fromkeys(tasks, text)
         if isinstance(error, AssertionError):
             self._failed.append(error)
+
+
+def _is_coroutine_function(call: object) -> bool:
+    """Whether a callback is a coroutine function, or an object that is called as one."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
+        getattr(call, "__call__", None)  # noqa: B004 — not whether it can be called, but how
+    )
 
 
 def _named(watching: Callable[..., Any], call: Callable[..., Any] | None) -> Callable[..., Any]:

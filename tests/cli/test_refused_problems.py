@@ -220,6 +220,18 @@ def test_what_is_refused_of_a_scenario_is_one_line(
     refused(tmp_path, capsys, "simulate", *SCENARIOS_REFUSED[case])
 
 
+@pytest.mark.parametrize("options", [["--seed", "3"], ["--lives", "1", "--processes", "1"]])
+def test_random_members_need_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    """Without tasks, the members that are invented would have no work: one line says so."""
+    path = tmp_path / "document.json"
+    path.write_text('{"group": {}}')
+    assert main(["simulate", *options, str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("muster simulate: group.tasks: missing or empty; expected tasks")
+
+
 def test_an_empty_rack_is_none() -> None:
     """An empty rack means no rack, as an empty `client.rack` does in Kafka."""
     unit = {"subtopology": "0", "partitions": 1, "source_racks": [["r"]]}

@@ -245,6 +245,19 @@ def test_a_life_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.startswith("2 of 2 lives kept every promise")
 
 
+@pytest.mark.parametrize("assignor", ["cooperative", "sticky"])
+def test_invented_members_keep_the_sessions_of_the_users_group(assignor: str) -> None:
+    """Their heartbeats are as frequent as the group's session timeout asks for."""
+    connect = assignor == "cooperative"  # its session timeout is 10 s by default
+    tasks = {"connector": "c", "tasks": 2} if connect else {"subtopology": "c", "partitions": 2}
+    config = {} if connect else {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
+    group = {"assignor": assignor, "config": config, "tasks": [tasks]}
+    raw = random_scenario(1, {"group": group})
+    joins = [event["join"]["heartbeat_ms"] for event in raw["events"] if "join" in event]
+    assert {ms <= (10_000 if connect else 6_000) / 3 for ms in joins} == {True}
+    assert random_scenario(1)["events"][0]["join"]["heartbeat_ms"] == 15_000
+
+
 def test_members_come_back_with_their_disks() -> None:
     """A member that reports lags returns with copies as old as its absence; no task starts cold."""
     lag = {"tells": "lag", "restore_ms": 60_000, "ack_step_ms": 100}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 import numpy as np
 
@@ -84,3 +85,15 @@ class Forgets:
         placement = _to(view, 0)
         placement.active[-1] = NO_MEMBER
         return placement
+
+
+class Hangs:
+    """Does not answer in groups of three or more members."""
+
+    name = "hangs"
+
+    def assign(self, view: GroupView) -> Placement:
+        """Assign."""
+        if len(view.members) >= 3:
+            threading.Event().wait()
+        return _to(view, 0)

@@ -9,8 +9,9 @@ import pytest
 from support.suite.examples import examples
 from testing import bad_assignors
 
-from muster.assignor.errors import AssignorError
+from muster.assignor.errors import AssignorError, UnknownAssignor
 from muster.cli.assign import solve
+from muster.errors import BadInput
 from muster.testing import AssignorBroken, check_assignor
 
 
@@ -75,3 +76,54 @@ def test_a_local_class_is_refused() -> None:
 
     with pytest.raises(AssignorBroken, match="a class at the top of a module"):
         check_assignor(Local)
+
+
+def test_an_assignor_that_hangs_is_shown_by_a_group_in_which_it_does(tmp_path: Path) -> None:
+    """It is called once: a call that still hangs says nothing of smaller groups."""
+
+    def quick(raw: dict) -> dict:
+        return {**raw, "config": {"assignor.timeout.ms": 100}}
+
+    with pytest.raises(AssignorBroken, match="valid: assignor hangs took more than 100 ms"):
+        check_assignor(bad_assignors.Hangs, groups=100, lives=0, given=quick, folder=tmp_path)
+    small = json.loads((tmp_path / "counterexample.json").read_text())
+    assert len(small["members"]) >= 3
+
+
+def test_a_small_counterexample_is_a_problem(tmp_path: Path) -> None:
+    """What `given` adds for each partition shrinks with the partitions; the folder is made."""
+
+    def with_racks(raw: dict) -> dict:
+        for unit in raw["tasks"]:
+            unit["source_racks"] = [["r0"]] * unit["partitions"]
+        return raw
+
+    folder = tmp_path / "new" / "folder"
+    with pytest.raises(AssignorBroken, match="more members than I thought of"):
+        check_assignor(bad_assignors.Raises, groups=100, lives=0, given=with_racks, folder=folder)
+    small = json.loads((folder / "counterexample.json").read_text())
+    assert small["tasks"][0]["source_racks"] == [["r0"]]
+    assert len(small["members"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (lambda _: None, "given: expected that it returns a problem"),
+        (lambda raw: {**raw, "config": {"no.such": 1}}, "given: .*no.such"),
+    ],
+)
+def test_a_problem_of_the_test_is_no_fault_of_the_assignor(
+    returned: object, problem: str, tmp_path: Path
+) -> None:
+    """The error names `given`, and no file is written."""
+    with pytest.raises(BadInput, match=problem):
+        check_assignor(bad_assignors.Good, groups=1, lives=0, given=returned, folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_assignor_that_there_is_not(tmp_path: Path) -> None:
+    """It is no broken law."""
+    with pytest.raises(UnknownAssignor, match="no assignor is called 'stiky'"):
+        check_assignor("stiky", folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -89,3 +89,46 @@ def test_calm_waits_until_kafka_is_back() -> None:
         env.play(script)
         assert env.now >= 31
         env.assert_owned(within=60)
+
+
+@pytest.mark.parametrize("what", ["restart", "partition", "freeze"])
+def test_calm_ends_a_fault_for_good(what: str) -> None:
+    """A fault that `calm` has ended does not end again when its time is over."""
+    with Environment({"orders": 2}, config=SHORT) as env:
+        env.worker("W1")
+        env.settle()
+        env.play([Fault(what, "W1", 30)])
+        env.settle()
+        first, link = env.workers["W1"], env.workers["W1"].link
+        env.partition("W1")
+        env.freeze("W1")
+        env.advance(60)
+        assert env.workers["W1"] is first  # no second process was started
+        assert link.is_cut
+        assert not first.machine.runs
+
+
+def test_the_longer_of_two_faults_counts() -> None:
+    """A partition within a longer one does not end that one early."""
+    with Environment({"orders": 2}, config=SHORT) as env:
+        env.worker("W1")
+        env.settle()
+        env.play([Fault("partition", "W1", 30, 1), Fault("partition", "W1", 5, 10)])
+        at_s = env.story.partition("* W1 reaches Kafka again")[0].splitlines()[-1].split()[0]
+        assert float(at_s) > 11
+
+
+@pytest.mark.parametrize("is_restarting", [False, True])
+def test_the_coordinator_is_away_and_comes_back(is_restarting: bool) -> None:
+    """It is away also when it was just restarting, and `calm` ends that."""
+    with Environment({"orders": 2}, config=SHORT) as env:
+        env.worker("W1")
+        env.settle()
+        if is_restarting:
+            env.restart_coordinator()
+        env.coordinator_away(600)
+        env.worker("W2")
+        with pytest.raises(EnvironmentFailed, match="W2 is not a member"):
+            env.settle(within=60)
+        env.calm()
+        env.settle(within=20)
