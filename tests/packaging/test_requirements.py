@@ -21,7 +21,6 @@ NOT_OURS, UTILITY = "not ours", "utility for plug-ins: "
 VALUES = {
     *(f"muster.protocol.{name}" for name in ("ids", "digest", "events", "records", "errors")),
     *(f"muster.assignor.{n}" for n in ("model", "errors", "check", "copy_lags", "reason_arrays")),
-    *(f"muster.assignor.kip924.{name}" for name in ("application_state", "plugin_answer")),
 }
 """Modules that do not show that a test runs live code; utilities' tests use `check` as well."""
 PLUG_INS = ("assignor/kip924/", "assignor/api.py")
