@@ -33,7 +33,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing import rotation
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 
 MEMBERS = 1_000
 """Members in all groups together; each group has at least one."""

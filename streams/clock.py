@@ -36,7 +36,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 from muster.streams import canary
 from muster.streams.background_thread import Complaints, Loop
 from muster.streams.broker_time import BrokerTime, steady_ms

@@ -39,7 +39,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 from muster.state.printable import cut
 from muster.streams.background_thread import Loop
 

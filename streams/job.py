@@ -43,7 +43,7 @@ from muster.kafka.command_options import add_prefixes
 from muster.output import wall_ms
 from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, add_signing_keys, keyring_path
+from muster.signing.followed_key_file import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     class_archive,

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import structlog
 
 from muster.protocol.errors import ConfigError
-from muster.signing.key_file import KeyFile
+from muster.signing.followed_key_file import KeyFile
 from muster.streams import claim, coordinator_signs, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock

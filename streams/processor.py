@@ -42,7 +42,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
-from muster.signing.key_file import KeyFile
+from muster.signing.followed_key_file import KeyFile
 from muster.state.group import Group
 from muster.streams import state_calls
 from muster.streams.batch import (

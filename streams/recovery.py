@@ -42,7 +42,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
 

@@ -22,7 +22,7 @@ from muster.adopt.partitions import Partitions
 from muster.errors import BadInput
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.errors import MusterError
-from muster.signing.key_file import KeyFile
+from muster.signing.followed_key_file import KeyFile
 from muster.state.causes import count_of
 
 log = logging.getLogger("muster.adopt")

@@ -37,7 +37,7 @@ from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment,
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 from muster.worker.session_messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")

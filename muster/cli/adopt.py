@@ -38,7 +38,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import known_of_all, replaced_of_all
-from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
+from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 
 CONNECT_TOPIC = "connect-configs"

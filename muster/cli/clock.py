@@ -16,7 +16,7 @@ from muster.kafka.acls import Role
 from muster.kafka.client_settings import client_settings
 from muster.kafka.command_options import add_prefixes
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.key_file import add_signing_keys, key_file_of
+from muster.signing.followed_key_file import add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 from muster.streams.background_thread import Loop
 from muster.streams.clock import Clock

@@ -38,7 +38,7 @@ from muster.protocol.tasks import Connector, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import current, known, replaced
 from muster.published.snapshots import history, newest
-from muster.signing.key_file import add_signing_keys, key_file_of
+from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

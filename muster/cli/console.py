@@ -28,7 +28,7 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import admin, failures_named
 from muster.kafka.command_options import add_prefixes
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.key_file import add_signing_keys, key_file_of
+from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 PORT = 8090
 

@@ -18,7 +18,7 @@ from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import base_of, metrics
 from muster.errors import BadInput
 from muster.output import json_line, table, wall_ms
-from muster.signing.key_file import add_signing_keys, keyring_path
+from muster.signing.followed_key_file import add_signing_keys, keyring_path
 
 STUCK_S = 300
 

@@ -23,7 +23,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.followed_group import DeadLetterOf, FollowedGroup
 from muster.published.snapshots import Shown, refuses_events
-from muster.signing.key_file import add_signing_keys, key_file_of
+from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 LOOK_EVERY_S = 0.5
 """Longest wait for a record before the command looks whether its time is over."""

@@ -40,7 +40,7 @@ from muster.published.snapshots import (
     newest,
 )
 from muster.published.tables import group_json, members_table, state_table, tasks_table
-from muster.signing.key_file import KeyFile, add_signing_keys, key_file_of
+from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.streams.coordinator_signs import read_signs
 
 SIGNS_MS = 60_000

@@ -23,7 +23,7 @@ from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.published.generations import generation_json, generation_text
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
-from muster.signing.key_file import add_signing_keys, key_file_of
+from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
 """In the order of reading: when published records are read, the events they name are in Kafka."""

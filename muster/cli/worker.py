@@ -17,7 +17,7 @@ from muster import logs
 from muster.cli.options import add_kafka, add_repeatable, kafka_settings, key_values
 from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
-from muster.signing.key_file import add_signing_keys
+from muster.signing.followed_key_file import add_signing_keys
 from muster.stop_signals import LOOK_S, stop_signals
 from muster.worker.exec_tasks import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker

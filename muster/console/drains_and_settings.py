@@ -26,7 +26,7 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import known, replaced
 from muster.published.snapshots import refuses_events
-from muster.signing.key_file import KeyFile
+from muster.signing.followed_key_file import KeyFile
 
 ALLOWABLE = ("drain", "config")
 _log = structlog.get_logger("muster.console")

@@ -2,8 +2,8 @@
 
 A pattern comes from a group's config. Python's `re` may take for ever on it, and all threads of the
 process stand still meanwhile: a coordinator would give no sign of life, nor would each one that
-takes over from it. So another process matches (`match_patterns`), and one pattern may take a second
-of it. Each pair of a pattern and a name is matched once.
+takes over from it. So another process matches (`pattern_program`), and one pattern may take a
+second of it. Each pair of a pattern and a name is matched once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from muster.discovery import match_patterns
+from muster.discovery import pattern_program
 
 SLOW_MAX = 3
 """Patterns that may turn out to be too slow in one look; the rest waits for the next look."""
@@ -91,7 +91,7 @@ class Patterns:
         if unanswered is None:
             return True
         is_slow = code == -signal.SIGPROF
-        why = f"it takes more than {match_patterns.CPU_S:g} s" if is_slow else f"exit code {code}"
+        why = f"it takes more than {pattern_program.CPU_S:g} s" if is_slow else f"exit code {code}"
         self._refuse(unanswered[0], why)
         return False
 
@@ -106,7 +106,7 @@ def _asked(asked: list[tuple[str, list[str]]]) -> tuple[list[list[int] | str], i
     Raises:
         TimeoutError: no end within `WALL_S`.
     """
-    command = [sys.executable, "-I", "-S", match_patterns.__file__]
+    command = [sys.executable, "-I", "-S", pattern_program.__file__]
     lines = "".join(json.dumps(each) + "\n" for each in asked)
     try:
         done = subprocess.run(

@@ -14,7 +14,7 @@ from muster.kafka.cluster import QUIET, failures_named, partitions_of
 from muster.kafka.lasting_producer import produce
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Event
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 
 BY = "by"
 """Header of a record that names its author."""

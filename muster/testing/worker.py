@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
-from muster.signing.key_file import KeyFile
+from muster.signing.followed_key_file import KeyFile
 from muster.simulation.trace import tasks_text
 from muster.testing.history import History, Process
 from muster.testing.simulated_link import SimulatedLags, SimulatedLink

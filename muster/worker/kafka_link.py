@@ -34,7 +34,7 @@ from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.split_records import Joiner, Whole
 from muster.protocol.topics import TopicKind, topic_name
-from muster.signing.key_file import KeyFile, signed
+from muster.signing.followed_key_file import KeyFile, signed
 from muster.worker.groups_topic import Dictionaries, configured_groups, find_names
 from muster.worker.kafka_refusals import Refusals
 from muster.worker.reader_progress import Progress, fresh_ms

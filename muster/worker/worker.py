@@ -21,7 +21,7 @@ from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, group_fault, member_fault, parse_task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.key_file import KeyFile, key_file_of
+from muster.signing.followed_key_file import KeyFile, key_file_of
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags, checked_lag

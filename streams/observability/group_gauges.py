@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster.streams.observability.group_stats import REST, GroupStats
+from muster.streams.observability.group_stats import GroupStats
+from muster.streams.observability.metric_labels import REST
 
 _GROUP = ("prefix", "group")
 SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {

@@ -26,11 +26,10 @@ from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable, Unit
 from muster.state.causes import EXPIRED, kind_of
+from muster.streams.observability.metric_labels import GroupLabels
 from muster.streams.observability.metrics import Metrics
 
 NO_MEMBER = -1
-REST = ""
-"""Label shared by all groups that have no label of their own."""
 _SETTLED = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
 
 
@@ -84,16 +83,14 @@ class Seen:
 class GroupStats:
     """Takes in published snapshots. Any thread may read `rows` meanwhile.
 
-    `epochs` are this job's, by prefix; at most `groups_max` groups have a label of their own.
+    `epochs` are this job's, by prefix; `groups_max` is as for `GroupLabels`.
     """
 
     def __init__(self, metrics: Metrics, epochs: Mapping[str, int], groups_max: int) -> None:
         self._metrics = metrics
         self._epochs = dict(epochs)
-        self._groups_max = groups_max
         self._groups: dict[tuple[str, GroupId], Seen] = {}
-        self._named: set[tuple[str, GroupId]] = set()
-        self._idle: dict[tuple[str, GroupId], None] = {}  # named ones without tasks, in order
+        self._labels = GroupLabels(groups_max)
         self._lock = threading.Lock()
 
     def snapshot(
@@ -113,7 +110,7 @@ class GroupStats:
             before = self._groups.get(place)
             now = _seen(record, before, published_ms)
             self._groups[place] = now
-            unnamed = self._name(place, now)
+            unnamed = self._labels.name(place, has_tasks=len(now.holder) > 0)
         if unnamed is not None:
             self._drop_labels(unnamed)
         if record.coordinator_epoch != self._epochs.get(prefix):
@@ -130,35 +127,9 @@ class GroupStats:
         """Drop a group that was forgotten, or deleted and left by its members."""
         with self._lock:
             self._groups.pop((prefix, group), None)
-            if (prefix, group) not in self._named:
-                return
-            self._named.discard((prefix, group))
-            self._idle.pop((prefix, group), None)
-        self._drop_labels((prefix, group))
-
-    def _name(self, place: tuple[str, GroupId], now: Seen) -> tuple[str, GroupId] | None:
-        """Give a group a label of its own; return the group that loses its label for it, if any.
-
-        Groups with tasks come first: any client with write access can join a group without tasks.
-        """
-        has_tasks = len(now.holder) > 0
-        if place in self._named:
-            if has_tasks:
-                self._idle.pop(place, None)
-            else:
-                self._idle[place] = None
-            return None
-        gives_up = None
-        if len(self._named) >= self._groups_max:
-            if not has_tasks or not self._idle:
-                return None
-            gives_up = next(iter(self._idle))
-            del self._idle[gives_up]
-            self._named.discard(gives_up)
-        self._named.add(place)
-        if not has_tasks:
-            self._idle[place] = None
-        return gives_up
+            has_label = self._labels.drop((prefix, group))
+        if has_label:
+            self._drop_labels((prefix, group))
 
     def _drop_labels(self, place: tuple[str, GroupId]) -> None:
         labels = {"prefix": place[0], "group": place[1]}
@@ -167,7 +138,7 @@ class GroupStats:
 
     def _note_generation(self, prefix: str, record: GroupSnapshot) -> dict[str, object]:
         cause = kind_of(record.cause)
-        label = self._label((prefix, record.group))
+        label = self._labels.of((prefix, record.group))
         self._metrics.generations.labels(prefix, label, cause).inc()
         for role, number in Counter(move.role for move in record.moves).items():
             self._metrics.moved.labels(prefix, label, str(role), cause).inc(number)
@@ -205,9 +176,6 @@ class GroupStats:
                 spent_s = max(published_ms - now.orphaned.pop(task), 0) / 1000
                 self._metrics.ownerless.labels(prefix).observe(spent_s)
 
-    def _label(self, place: tuple[str, GroupId]) -> str:
-        return str(place[1]) if place in self._named else REST
-
     # ---- for collectors
 
     def rows(self) -> Iterator[tuple[str, str, Seen]]:
@@ -215,7 +183,7 @@ class GroupStats:
         with self._lock:
             known = list(self._groups.items())
         for place, seen in known:
-            yield place[0], self._label(place), seen
+            yield place[0], self._labels.of(place), seen
 
 
 def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen:

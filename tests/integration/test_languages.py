@@ -25,7 +25,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.signing.key_file import VARIABLE
+from muster.signing.followed_key_file import VARIABLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 GROUP = "polyglot"

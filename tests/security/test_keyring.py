@@ -20,8 +20,8 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import WINDOW_MS, Caller, Requirement, SigningKey
 from muster.protocol.signature_check import Verifier
 from muster.protocol.signing import HEADER
-from muster.signing import key_file, keyring_file, rotation
-from muster.signing.key_file import KeyFile, key_file_of, signed
+from muster.signing import followed_key_file, keyring_file, rotation
+from muster.signing.followed_key_file import KeyFile, key_file_of, signed
 
 SECRET = base64.b64encode(b"sixteen bytes ok").decode()
 ROW: dict[str, Any] = {"id": "k", "secret": SECRET}
@@ -139,7 +139,7 @@ def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A changed file is read again; a broken or lost one keeps its keys and is logged once."""
-    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(followed_key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
 
@@ -169,7 +169,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(
 
     The same fault is logged once, another one again.
     """
-    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(followed_key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
     caplog.clear()
@@ -179,7 +179,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(
             raise ConfigError("keyring", str(path), fault)
 
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR):
-            patch.setattr(key_file, "read", denied)
+            patch.setattr(followed_key_file, "read", denied)
             for _ in range(3):
                 assert [key.id for key in file.current().keys] == ["k"]
 
@@ -195,7 +195,7 @@ def test_a_file_with_its_former_time_and_size_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy that keeps times (`cp -p`, `rsync -t`) onto the file is noticed."""
-    monkeypatch.setattr(key_file, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(followed_key_file, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
     before = path.stat()
@@ -207,7 +207,7 @@ def test_a_file_with_its_former_time_and_size_is_read_again(
 
 def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without option and variable the record is not changed."""
-    monkeypatch.delenv(key_file.VARIABLE, raising=False)
+    monkeypatch.delenv(followed_key_file.VARIABLE, raising=False)
     record = encode(DRAIN)
     assert key_file_of(None) is None
     assert signed(None, record, DRAIN, "muster.membership") is record
@@ -217,7 +217,7 @@ def test_a_record_is_signed_among_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable's keyring adds a valid signature header; key, value and headers stay."""
-    monkeypatch.setenv(key_file.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
+    monkeypatch.setenv(followed_key_file.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
     keys = key_file_of(None)
     assert keys is not None
     plain = encode(DRAIN)

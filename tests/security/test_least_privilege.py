@@ -30,7 +30,7 @@ from muster.protocol.ids import GroupId, MemberId, parse_task
 from muster.protocol.keyring import Caller
 from muster.protocol.records import Rejected
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
-from muster.signing.key_file import key_file_of
+from muster.signing.followed_key_file import key_file_of
 
 pytestmark = pytest.mark.broker
 

@@ -25,7 +25,7 @@ from muster.protocol.signing import HEADER
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 from muster.signing import rotation
-from muster.signing.key_file import VARIABLE, KeyFile
+from muster.signing.followed_key_file import VARIABLE, KeyFile
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -16,8 +16,8 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Caller
 from muster.protocol.signature_check import Verifier
 from muster.protocol.signing import HEADER
-from muster.signing import key_file, rotation
-from muster.signing.key_file import KeyFile
+from muster.signing import followed_key_file, rotation
+from muster.signing.followed_key_file import KeyFile
 from muster.streams.clock import Clock
 from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.job_settings import job_config
@@ -110,11 +110,11 @@ def test_the_job_takes_the_keyring_of_option_or_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The option wins over the variable, and a relative path becomes absolute for executors."""
-    monkeypatch.setenv(key_file.VARIABLE, "/of/the/variable")
-    assert key_file.keyring_path(None) == "/of/the/variable"
-    assert key_file.keyring_path("/of/the/option") == "/of/the/option"
-    monkeypatch.setenv(key_file.VARIABLE, "")
-    assert key_file.keyring_path(None) is None
+    monkeypatch.setenv(followed_key_file.VARIABLE, "/of/the/variable")
+    assert followed_key_file.keyring_path(None) == "/of/the/variable"
+    assert followed_key_file.keyring_path("/of/the/option") == "/of/the/option"
+    monkeypatch.setenv(followed_key_file.VARIABLE, "")
+    assert followed_key_file.keyring_path(None) is None
     keyring_path = job_config(checkpoint="/c", signing_keys="ring.json").signing_keys
     assert keyring_path == str(Path.cwd() / "ring.json")
     assert job_config(checkpoint="/c").signing_keys is None

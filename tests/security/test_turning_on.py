@@ -16,7 +16,7 @@ from support.worker.ring import Ring, letters
 
 from muster.protocol.records import MemberAssignment
 from muster.protocol.topics import TopicKind
-from muster.signing.key_file import VARIABLE
+from muster.signing.followed_key_file import VARIABLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

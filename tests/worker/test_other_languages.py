@@ -29,7 +29,7 @@ from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import TopicKind
 from muster.signing import keyring_file
-from muster.signing.key_file import VARIABLE
+from muster.signing.followed_key_file import VARIABLE
 
 pytestmark = pytest.mark.broker
 VECTORS = Path(__file__).parents[2] / "protocol/vectors"

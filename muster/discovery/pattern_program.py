@@ -1,4 +1,4 @@
-"""Matches patterns against names of topics, as a program: ``python match_patterns.py``.
+"""Matches patterns against names of topics, as a program: ``python pattern_program.py``.
 
 Reads a JSON line ``[pattern, [name, ...]]`` for each pattern. Writes a JSON line for each: the
 places of the names that match, or a text that says why there is no answer. A pattern that takes
