@@ -17,9 +17,9 @@ from muster.protocol.tasks import TaskTable
 from muster.simulation.jobs import Job
 from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
+from muster.testing.fault_player import Player
 from muster.testing.fault_scripts import Fault
 from muster.testing.kafka_with_history import KafkaWithHistory
-from muster.testing.player import Player
 from muster.testing.settled import unsettled
 from muster.testing.simulated_machine import (
     VirtualMachine,
