@@ -1,9 +1,10 @@
 """Racks optimised with the counts of the previous placement, as KIP-924's utilities do (S1-20, 21).
 
 Every member keeps its number of stateful actives, stateless actives and standbys, every task its
-number of standbys (S4-21). Within these counts the placement is the cheapest (KIP-925). A member
-gives up copies that it may no longer have (its topics changed, the task lost its state); an active
-that it gives up gets no new owner.
+number of standbys (S4-21). Within these counts the placement is the cheapest (KIP-925). A draining
+member exchanges nothing, because it may get nothing new. A member gives up copies that it may no
+longer have (its topics changed, the task lost its state); an active that it gives up gets no new
+owner.
 
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
 (EX-R10): one key is part of the flow; with several keys, pairs of standbys are exchanged until no
@@ -24,7 +25,7 @@ from muster.assignor.reason_texts import gained
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.targets.least_cost import settled_by_cost
-from muster.assignor.targets.plan_data import Actives, changelog_toll
+from muster.assignor.targets.plan_data import Actives, changelog_toll, usable_capacity
 from muster.assignor.targets.racks import (
     AVAILABILITY,
     STATELESS,
@@ -108,8 +109,10 @@ def optimized(
     owner, pairs, cost, bound = view.active, view.standby, 0, 0
     if racks is not None:
         stateful = view.tasks.stateful
+        # The last entry stands for no member: an active without an owner is not exchanged either.
+        exchanges = np.append(usable_capacity(view) > 0, False)[view.active] & actives
         for prices, kind in ((racks.stateful, stateful), (stateless, ~stateful)):
-            tasks = np.flatnonzero(kind & actives & (view.active != NO_MEMBER)).astype(np.int32)
+            tasks = np.flatnonzero(kind & exchanges).astype(np.int32)
             owner, spent = _optimised_actives(view, racks, owner, tasks, prices)
             cost, bound = cost + spent, bound + spent
         if with_standbys:
@@ -161,7 +164,7 @@ def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optim
         tasks=np.unique(view.standby.task),
         target=active,
         copies=0,
-        capacity=view.capacity,
+        capacity=usable_capacity(view),
         toll=changelog_toll(view, racks),
         leaving=racks.stateful.overlap,
         tolls_first=racks.stateful.tolls_first,
@@ -181,6 +184,8 @@ def _by_flow(request: StandbyRequest, *, diverse: bool) -> Pairs:
     room = np.bincount(view.standby.member, minlength=len(view.members))
     task, member = choices(request, tasks, np.flatnonzero(room).astype(np.int32))
     new = ~contains(view.standby, code(tasks[task], member))
+    fits = ~new | (request.capacity > 0)[member]
+    task, member, new = task[fits], member[fits], new[fits]
     price = request.price(len(view.standby), tasks[task], member)
     asked = Choices(
         need=np.bincount(view.standby.task, minlength=len(view.tasks))[tasks],

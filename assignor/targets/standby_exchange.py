@@ -1,9 +1,9 @@
 """Exchanges of standbys until none is cheaper, for copies that must differ in several tags.
 
 Several keys at once cannot be written as one flow, so this is a local optimum: KIP-925's option I
-for that case. Two standbys change places if that is cheaper, no member gets a task twice, and the
-copies of neither task lose a distinct tag value (the rule of Kafka's client-tag-aware assignor,
-T-03).
+for that case. Two standbys change places if that is cheaper, no member gets a task twice, both
+members may get new tasks, and the copies of neither task lose a distinct tag value (the rule of
+Kafka's client-tag-aware assignor, T-03).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class _Search:
         self._tags = Zones(view).tags
         self._task = view.standby.task.tolist()
         self.member = view.standby.member.tolist()
+        self._takes_tasks = (request.capacity > 0).tolist()
         all_members = np.arange(len(view.members), dtype=np.int32)
         self._holders: dict[int, list[int]] = {}
         self._price: dict[int, list[int]] = {}
@@ -52,6 +53,8 @@ class _Search:
         task, other_task = self._task[first], self._task[second]
         here, there = self.member[first], self.member[second]
         if task == other_task or here == there:
+            return False
+        if not (self._takes_tasks[here] and self._takes_tasks[there]):
             return False
         prices, other_prices = self._price[task], self._price[other_task]
         if prices[there] + other_prices[here] >= prices[here] + other_prices[there]:

@@ -64,14 +64,16 @@ class Zones:
 def tagged_standbys(copies: Copies, request: StandbyRequest) -> PlacedStandbys:
     """Place standbys so that the copies of a task differ in their tags as far as possible."""
     zones = Zones(request.view)
-    usable = int(np.count_nonzero(request.capacity))
-    per_task = min(request.copies, usable - 1)
-    short = (request.copies - max(per_task, 0)) * len(request.tasks)
+    usable = request.capacity > 0
+    # A draining owner may keep its task (a plug-in decides); then every other member is free.
+    most = np.count_nonzero(usable) - usable[request.target[request.tasks]].astype(np.int64)
+    most = np.minimum(most, request.copies)
+    short = request.copies * len(most) - int(most.sum())
     pairs_placed = no_pairs()
     warning = _missing_tag(request.view)
-    if per_task <= 0 or len(request.tasks) == 0:
+    if not most.any():
         return PlacedStandbys(pairs_placed, short, warning=warning)
-    need, unplaced = _zones_of_copies(zones, request, per_task)
+    need, unplaced = _zones_of_copies(zones, request, most)
     for zone in range(len(zones.value)):
         part = replace(request, capacity=np.where(zones.of == zone, request.capacity, 0))
         pairs, missing, *_ = placed(copies, part, need[:, zone])
@@ -95,8 +97,11 @@ def _missing_tag(view: GroupView) -> str:
     return ""
 
 
-def _zones_of_copies(zones: Zones, request: StandbyRequest, per_task: int) -> tuple[Counts, Counts]:
-    """int64[T, Z] copies of each task per zone, and int64[T] copies without a zone."""
+def _zones_of_copies(zones: Zones, request: StandbyRequest, most: Counts) -> tuple[Counts, Counts]:
+    """int64[T, Z] copies of each task per zone, and int64[T] copies without a zone.
+
+    `most` (int64[K]) is how many copies each task gets.
+    """
     zone_count = len(zones.value)
     members = held(zones.of[request.capacity > 0], zone_count)
     capacity = np.bincount(zones.of, request.capacity, zone_count).astype(np.int64)
@@ -105,14 +110,17 @@ def _zones_of_copies(zones: Zones, request: StandbyRequest, per_task: int) -> tu
     filled = held(zones.of[request.target[request.tasks]], zone_count)
     used = zones.of[request.target[request.tasks]][:, None]
     present = _present_zones(zones, request, zone_count)
-    for _ in range(per_task):
-        pattern, of = np.unique(np.sort(used, axis=1), axis=0, return_inverse=True)
+    for copy in range(int(most.max())):
+        open_tasks = np.flatnonzero(most > copy)
+        pattern, of = np.unique(np.sort(used[open_tasks], axis=1), axis=0, return_inverse=True)
         allowed = np.array([zones.allowed(row[row >= 0].tolist()) for row in pattern])
         allowed &= np.array([held(row, zone_count) for row in pattern]) < members
-        chosen = _fill(of.ravel().astype(np.int32), allowed, present, capacity, filled)
+        chosen = np.full(len(most), NO_MEMBER, dtype=np.int32)
+        group = of.ravel().astype(np.int32)
+        chosen[open_tasks] = _fill(group, allowed, present[open_tasks], capacity, filled)
         has_zone = chosen != NO_MEMBER
         need[request.tasks[has_zone], chosen[has_zone]] += 1
-        zoneless[request.tasks[~has_zone]] += 1
+        zoneless[request.tasks[~has_zone & (most > copy)]] += 1
         filled += held(chosen, zone_count)
         present[np.flatnonzero(has_zone), chosen[has_zone]] = False
         used = np.concatenate((used, chosen[:, None]), axis=1)

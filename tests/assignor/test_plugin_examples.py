@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support.assignor.placing import Member, group, holdings
 from support.plugin_assignors import FirstTakesAll, NotNow, Scripted
 
 from muster import plugins
-from muster.assignor import registry
+from muster.assignor import check, registry
 from muster.assignor.api import (
     LATEST_OFFSET,
     Adapted,
@@ -21,6 +22,7 @@ from muster.assignor.api import (
     KafkaStreamsAssignment,
     RackAwareOptimizationParams,
     Task,
+    TaskAssignment,
     TaskAssignmentException,
     TaskType,
     default_standby_task_assignment,
@@ -30,7 +32,7 @@ from muster.assignor.api import (
     validate_task_assignment,
 )
 from muster.assignor.errors import AssignorError, InvalidPlacement, UnknownAssignor
-from muster.assignor.kip924.plugin_answer import unchanged
+from muster.assignor.kip924.plugin_answer import placement_of, unchanged
 from muster.assignor.model import GroupView
 from muster.protocol.tasks import Subtopology
 
@@ -274,6 +276,64 @@ def test_EX_R3_through_the_utility() -> None:
     )
     held = {name: [str(t) for t in one.of_type(TaskType.ACTIVE)] for name, one in proposed.items()}
     assert held == {"P1": ["0_0", "1_0"], "P2": ["1_1"], "P3": ["0_1"]}
+
+
+def test_EX_R3_a_draining_member_exchanges_nothing() -> None:
+    """It may get nothing new, so an answer with an exchange would be refused; the others go on."""
+    view = replace(racked(), draining=np.array([False, True, False]))
+    state = ApplicationState(view)
+    proposed = identity_assignment(state)
+    optimize_rack_aware_active_tasks(RackAwareOptimizationParams.of(state), proposed)
+    held = {name: [str(t) for t in one.of_type(TaskType.ACTIVE)] for name, one in proposed.items()}
+    assert held == {"P1": ["0_0", "1_1"], "P2": ["1_0"], "P3": ["0_1"]}
+    check.valid(view, placement_of(view, TaskAssignment.of(proposed.values())))
+
+
+@pytest.mark.parametrize("tags", [(), ("zone",), ("zone", "floor")], ids=len)
+def test_standbys_of_a_draining_member_are_not_exchanged(tags: tuple[str, ...]) -> None:
+    """Each of 1_0 and 1_1 would be cheaper on the other member, of which one drains."""
+    racks = {"A": "r9", "B": "r0", "C": "r1"}
+    unit = Subtopology(
+        "1",
+        2,
+        stateful=True,
+        source_racks=((("r0",),), (("r1",),)),
+        changelog_racks=((("r0",),), (("r1",),)),
+    )
+    copies = {"A": (), "B": ("1_1",), "C": ("1_0",)}
+    for draining in ((), ("C",)):
+        members = {
+            name: Member(
+                rack=rack,
+                tags={"zone": name, "floor": name},
+                active=["1_0", "1_1"] if name == "A" else [],
+                standby=copies[name],
+                draining=name in draining,
+            )
+            for name, rack in racks.items()
+        }
+        settings = {"rack_aware_assignment_tags": list(tags), "num_standby_replicas": 1}
+        view = group([unit], members, rack_aware_assignment_strategy="min_traffic", **settings)
+        state = ApplicationState(view)
+        proposed = identity_assignment(state)
+        optimize_rack_aware_standby_tasks(RackAwareOptimizationParams.of(state), proposed)
+        held = {n: tuple(map(str, p.of_type(TaskType.STANDBY))) for n, p in proposed.items()}
+        assert held == (copies if draining else {"A": (), "B": ("1_0",), "C": ("1_1",)})
+
+
+@pytest.mark.parametrize("tags", [(), ("zone",)], ids=len)
+def test_a_task_that_stays_on_a_draining_member_has_its_standbys(tags: tuple[str, ...]) -> None:
+    """Each of the two other members can have a copy, with tags as without (S1-19)."""
+    members = {
+        name: Member(tags={"zone": name}, active=["0_0"] if name == "A" else [], draining=drains)
+        for name, drains in (("A", True), ("B", False), ("C", False))
+    }
+    settings = {"num_standby_replicas": 2, "rack_aware_assignment_tags": list(tags)}
+    view = group([Subtopology("0", 1, stateful=True)], members, **settings)
+    state = ApplicationState(view)
+    proposed = default_standby_task_assignment(state, identity_assignment(state))
+    held = {name: one.of_type(TaskType.STANDBY) for name, one in proposed.items()}
+    assert held == {"A": [], "B": [T0], "C": [T0]}
 
 
 def test_optimisation_honours_tasks_and_prices() -> None:

@@ -80,6 +80,22 @@ def test_simulate_runs_the_assignor(folder: Path) -> None:
     assert summary["converged_at_ms"] is not None
 
 
+def test_it_empties_a_draining_member(folder: Path) -> None:
+    """The page's class carries out a drain, and while it lasts places what another member loses."""
+    joins = [
+        {"at_ms": at_ms, "join": {"id": name, "tags": {"pool": "batch"}}}
+        for at_ms, name in ((0, "A"), (1_000, "B"), (2_000, "C"))
+    ]
+    scenario = {
+        "group": {"assignor": "pools:Pools", "tasks": [{"subtopology": "batch", "partitions": 6}]},
+        "events": [*joins, {"at_ms": 5_000, "drain": "B"}, {"at_ms": 9_000, "leave": "C"}],
+    }
+    (folder / "life.json").write_text(json.dumps(scenario))
+    *entries, _ = json.loads(run(folder, "-m", "muster.cli.main", "simulate", "life.json"))
+    held = [{name: len(m["active"]) for name, m in e["members"].items()} for e in entries[-3:]]
+    assert held == [{"A": 2, "B": 2, "C": 2}, {"A": 3, "B": 0, "C": 3}, {"A": 6, "B": 0}]
+
+
 def test_its_tests_pass(folder: Path) -> None:
     """The page's own tests are collected and pass."""
     run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pools.py")
