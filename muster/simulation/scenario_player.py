@@ -193,7 +193,6 @@ class SimulatedGroup:
         self.group = step.group
         if self.promises is not None:
             self.promises.check_batch(self.now_ms, group, batch, self.group)
-        self._wake_ms = None if step.wake_at_ms is None else step.wake_at_ms - BEGINNING_MS
         self.records += step.records
         if self._seen:
             self._answer = self._seen[-1]
@@ -220,6 +219,7 @@ class SimulatedGroup:
         for record in step.records:
             if isinstance(record, WakeUp):
                 self._published = record.published
+                self._wake_ms = None if record.at_ms is None else record.at_ms - BEGINNING_MS
             if not isinstance(record, MemberAssignment | MemberGone):
                 continue
             member = self.members.get(record.member)

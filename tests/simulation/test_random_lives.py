@@ -26,6 +26,7 @@ from muster.cli.lives import Life, Tally
 from muster.cli.main import main
 from muster.documents.scenario import parse_scenario
 from muster.protocol.ids import Role
+from muster.protocol.records import GroupSnapshot
 from muster.simulation.lives import random_scenario
 from muster.simulation.promises import Promises
 from muster.simulation.scenario_player import SimulatedGroup
@@ -79,6 +80,24 @@ def test_thousands_of_random_lives(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{tally}")
     assert tally.lives.total() == LIVES
+
+
+def test_a_member_that_stops_too_slowly_is_fenced() -> None:
+    """Ticks come at the times that the group publishes, whichever members heartbeat meanwhile.
+
+    Without a tick the time of the demand never begins. The group's other members heartbeat at
+    different times, so each heartbeat asked for a later tick.
+    """
+    events = [
+        {"at_ms": at_ms, "join": {"id": name, "ack_ms": 1_000_000 if name == "W2" else 100}}
+        for at_ms, name in ((0, "W1"), (1_000, "W2"), (4_000, "W3"), (20_000, "W4"))
+    ]
+    raw = scenario(events, **{"rebalance.timeout.ms": 60_000})
+    world = SimulatedGroup()
+    world.play(parse_scenario({**raw, "until_ms": 200_000}))
+    stories = [record.cause for record in world.records if isinstance(record, GroupSnapshot)]
+    assert any("within 60000 ms (rebalance.timeout.ms); W2 fenced" in story for story in stories)
+    assert last(world)["W4"]["active"]  # what W2 did not stop
 
 
 def test_two_that_join_three_get_their_tasks() -> None:
