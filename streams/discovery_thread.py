@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +29,7 @@ from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
+from muster.kafka.compacted import is_newer
 from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
@@ -65,14 +66,17 @@ class Pace:
 class _Group:
     """What the config topic says of a group, and what is remembered of it.
 
-    `config` is None if it was deleted; `…_at` are places in the order of the log. Of the faults,
-    those that were `logged` last are not logged again.
+    `config` is None if it was deleted; `…_at` are places in the order of the log, `…_in` the
+    partitions that the records were read from, -1 = none was. Of the faults, those that were
+    `logged` last are not logged again.
     """
 
     config: GroupConfig | None = None
     config_at: tuple[int, int] = (0, -1)
+    config_in: int = -1
     found: TopicsFound | None = None
     found_at: tuple[int, int] = (0, -1)
+    found_in: int = -1
     memories: dict[Source, Memory] = field(default_factory=dict)
     lags: dict[Place, float] = field(default_factory=dict)
     logged: tuple[str, ...] = ()
@@ -100,6 +104,8 @@ class Discovery(Loop):
         self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
         self._patterns = Patterns()
         self._measured_ms = 0
+        self._counts: Counter[str] = Counter()
+        """Partitions of each config topic."""
         self.written = 0
 
     def _run(self) -> None:
@@ -130,6 +136,7 @@ class Discovery(Loop):
         """Read every config topic from its beginning; the ends to reach before the first look."""
         topics = [topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes]
         offsets = self._assigned(consumer, topics, RETRY_S)
+        self._counts = Counter(topic for topic, _ in offsets)
         return {place: high for place, (low, high) in offsets.items() if high > low}
 
     def _read(self, consumer: Consumer, behind: dict[tuple[str, int], int]) -> None:
@@ -147,21 +154,29 @@ class Discovery(Loop):
                 del behind[part.topic, part.partition]
 
     def _note(self, message: Message) -> None:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        at_ms = message.timestamp()[1]
-        origin = Origin(str(topic), partition or 0, offset or 0, at_ms)
+        """Take in a record of a config topic, unless it is older than what is known.
+
+        After partitions were added, older records of a group may be read from another partition.
+        """
+        topic, key = str(message.topic()), message.key()
+        place = message.partition() or 0, message.timestamp()[1]
+        partition, at_ms = place
+        origin = Origin(topic, partition, message.offset() or 0, at_ms)
         try:
-            event = codec.decode(TopicKind.CONFIG, message.key(), message.value(), origin)
+            event = codec.decode(TopicKind.CONFIG, key, message.value(), origin)
         except DecodeError:
             return  # not a record of muster
-        prefix = str(topic).rpartition(".")[0]
-        group, place = self._groups[prefix, event.group], (at_ms, origin.offset)
+        group = self._groups[topic.rpartition(".")[0], event.group]
+        home = partition_of(key or b"", max(self._counts[topic], 1))
         if isinstance(event, TopicsFound):
-            group.found, group.found_at = event, place
-        elif isinstance(event, GroupConfig):
-            group.config, group.config_at = event, place
-        elif isinstance(event, GroupDeleted):
-            group.config, group.config_at = None, place
+            if is_newer(place, (group.found_in, group.found_at[0]), home):
+                group.found, group.found_in = event, partition
+                group.found_at = at_ms, origin.offset
+        elif isinstance(event, GroupConfig | GroupDeleted) and is_newer(
+            place, (group.config_in, group.config_at[0]), home
+        ):
+            group.config = event if isinstance(event, GroupConfig) else None
+            group.config_at, group.config_in = (at_ms, origin.offset), partition
 
     # ------------------------------------------------------------------ Kafka's topics
 
@@ -285,6 +300,7 @@ class Discovery(Loop):
         self.written += 1
         group.found = event  # the record itself comes back with its place
         group.found_at = (group.config_at[0], group.config_at[1] + 1)
+        group.found_in = place
         count = sum(unit.size for each in event.found for unit in each.units)
         _log.info("found", group=event.group, topic=topic, tasks=count)
 

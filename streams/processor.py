@@ -59,7 +59,8 @@ from muster.streams.batch.inbox import (
     Inbox,
     config_check,
     is_found,
-    old_config_check,
+    may_get_old_rows,
+    old_row_check,
     open_lane,
     read_refused,
     refuse,
@@ -178,17 +179,22 @@ class GroupProcessor(StatefulProcessor):
             if refused is not None:
                 return iter(self._letters(refused, is_shared=True))
         stored, group = self._load(lane)
+        is_old = old_row_check(lane, self._topics, stored, group)
+        left_out: list[bytes] = []
+        if may_get_old_rows(stored, group):
+            rows = self._new_rows(rows, is_old, left_out)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         entries, beyond = self._share(
             *(rows, byte_limits.bytes_max(stored.snapshot)),
             config_check(lane, self._topics, keyring, stored.replay_guard),
-            old_config_check(lane, self._topics, stored, group),
+            is_old,
         )
         refusals: list[Row] = []
         if beyond:
             why = "the group's large events exceed what one batch accepts"
             refusals += self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why)
-        if not entries:  # all were configs that the group took in before
+        asks_at_once = left_out and group is None and not self._is_suspect
+        if not entries and not asks_at_once:  # the group took in all of them before
             return iter(refusals)
         if stored.snapshot is None and not self._has_config(entries):
             self._new_groups += 1
@@ -211,6 +217,20 @@ class GroupProcessor(StatefulProcessor):
         signed = self._signing_keys is not None
         kinds = self._is_config, may_count, functools.partial(is_found, signed=signed), is_old
         return byte_limits.of((row[1] for row in rows), bytes_max, *kinds)
+
+    def _new_rows(
+        self, rows: Iterator[Row], is_old: Callable[[bytes], bool], left_out: list[bytes]
+    ) -> Iterator[Row]:
+        """The rows that the group has not taken in before; `left_out` gets one of the others.
+
+        Such a row, unless it is a config, makes a group that was read back ask its members at once.
+        It is in memory then: a backlog of old rows does not read it from the state store each time.
+        """
+        for row in rows:
+            if not is_old(row[1]):
+                yield row
+            elif not (left_out or self._is_config(row[1])):
+                left_out.append(row[1])
 
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
@@ -245,7 +265,7 @@ class GroupProcessor(StatefulProcessor):
             group=group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
         )
         inbox = self._inbox(rows)
-        if inbox.group is None or not inbox.events:
+        if inbox.group is None or (rows.entries and not inbox.events):
             return BatchResult(self._letters(inbox), rows.group, rows.stored)
         return group_batch.take(
             rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget
@@ -324,6 +344,8 @@ class GroupProcessor(StatefulProcessor):
     def _quarantine(self, rows: Rows, story: str) -> BatchResult:
         """Quarantine a group; rows whose key names no group only become dead letters."""
         publisher = self._publisher(rows)
+        if not rows.entries:  # all were old; the next rows show again what the group does
+            return BatchResult([], None, rows.stored)
         if not quarantine.names_a_group(rows.lane):
             letters = self._refused(rows.lane, rows.entries, DeadLetter.GROUP_FAILED, story)
             return BatchResult(letters, None, rows.stored)

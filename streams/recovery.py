@@ -7,8 +7,13 @@ gives every member a fresh session and asks it what it holds, so no task moves.
 The source starts ``config`` at its beginning: the topic is compacted, and a group may have a config
 without ever having had a member. It starts ``membership`` and ``lag`` at the first row that some
 group with members has not taken in (`through`). Groups without members do not hold the start back:
-they can only have missed a join, and a member that gets no answer joins again. The core skips rows
-that a group has already taken in, so an earlier start costs time and changes nothing.
+they can only have missed a join, and a member that gets no answer joins again. Nor do quarantined
+ones, whose rows are refused until members are asked. The operator leaves out rows that a group has
+already taken in, so an earlier start costs time and changes nothing.
+
+A group may have read a partition last weeks ago: of `lag`, or of `membership` before the topic got
+more partitions. It holds that one back only to `SKEW_MS` before its own clock, because each start
+would read all that Kafka retains there.
 
 A checkpoint counts as lost until a first batch is committed in it, because Spark hands out the
 initial state in the first batch only.
@@ -16,9 +21,10 @@ initial state in the first batch only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -40,6 +46,7 @@ from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark, Tick
+from muster.protocol.keys import key_of, partition_of
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
@@ -55,6 +62,9 @@ Retained: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
+SKEW_MS = 600_000
+"""By how much one partition may be behind another when a batch ends, with brokers' clocks that
+differ. What is farther behind and not read again, a member's lag for example, is asked for."""
 INITIAL = StructType(
     [
         StructField("lane", BinaryType()),
@@ -107,12 +117,13 @@ def recover(
         retained = offsets_of(consumer, topics, READ_TIMEOUT_S)
         if missing := {*topics} - {topic for topic, _ in retained}:
             raise KafkaUnreachable(f"Kafka does not describe {', '.join(sorted(missing))}")
+        snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
+        newer = _offsets_at(consumer, silent_since_ms(snapshots, retained), retained)
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
         consumer.close()
-    snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
-    wanted = first_wanted(prefixes, snapshots)
+    wanted = first_wanted(prefixes, snapshots, retained, newer)
     starting: Offsets = {topic: {} for topic in wanted}
     last: Offsets = {topic: {} for topic in wanted}
     for (topic, partition), (low, high) in retained.items():
@@ -206,19 +217,82 @@ def _decoded(values: Mapping[bytes, bytes], gets_on: Callable[[], None]) -> list
     return snapshots
 
 
+def _offsets_at(
+    consumer: Consumer, since_ms: Mapping[tuple[str, int], int], retained: Retained
+) -> dict[tuple[str, int], int]:
+    """(topic, partition) → the first offset that is not older than that time."""
+    asked = [TopicPartition(*place, at_ms) for place, at_ms in since_ms.items()]
+    found = consumer.offsets_for_times(asked, timeout=READ_TIMEOUT_S) if asked else []
+    offsets: dict[tuple[str, int], int] = {}
+    for each in found:
+        if each.error is None:  # else the start is earlier
+            place = each.topic, each.partition
+            offsets[place] = each.offset if each.offset >= 0 else retained[place][1]
+    return offsets
+
+
+class _Taken(NamedTuple):
+    """How far a group has read a partition.
+
+    Attributes:
+        place: topic and partition.
+        next: the first offset that the group has not taken in.
+        holds: whether the start must not be behind it.
+        may_be_silent: whether the group may have read the partition last long ago.
+        since_ms: broker time before which it has certainly taken in what it has there.
+    """
+
+    place: tuple[str, int]
+    next: int
+    holds: bool
+    may_be_silent: bool
+    since_ms: int
+
+
+def _taken(snapshots: Iterable[tuple[str, GroupSnapshot]], retained: Retained) -> Iterator[_Taken]:
+    """How far each group has read each partition of `membership` and `lag`."""
+    counts = Counter(topic for topic, _ in retained)
+    for prefix, snapshot in snapshots:
+        membership, lag = (topic_name(k, prefix) for k in (TopicKind.MEMBERSHIP, TopicKind.LAG))
+        home = partition_of(key_of(snapshot.group), max(counts[membership], 1))
+        holds = bool(snapshot.members) and snapshot.quarantine is None
+        since_ms = max(snapshot.clock_ms - SKEW_MS, 0)
+        for topic, partition, offset in snapshot.through:
+            if topic in (membership, lag):
+                may_be_silent = topic == lag or partition != home
+                yield _Taken((topic, partition), offset + 1, holds, may_be_silent, since_ms)
+
+
+def silent_since_ms(
+    snapshots: Iterable[tuple[str, GroupSnapshot]], retained: Retained
+) -> dict[tuple[str, int], int]:
+    """(topic, partition) → the oldest `since_ms` of groups that may be silent there."""
+    since_ms: dict[tuple[str, int], int] = {}
+    for taken in _taken(snapshots, retained):
+        if taken.holds and taken.may_be_silent:
+            known_ms = since_ms.get(taken.place, taken.since_ms)
+            since_ms[taken.place] = min(known_ms, taken.since_ms)
+    return since_ms
+
+
 def first_wanted(
-    prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]
+    prefixes: Iterable[str],
+    snapshots: Iterable[tuple[str, GroupSnapshot]],
+    retained: Retained,
+    newer: Mapping[tuple[str, int], int],
 ) -> Offsets:
-    """First offset to read of every partition that some group has read; none of config."""
+    """First offset to read of every partition that some group has read; none of config.
+
+    `newer` has the offsets of `silent_since_ms`.
+    """
     held: Offsets = {topic: {} for topic in input_topics(tuple(prefixes))}
     free: Offsets = {topic: {} for topic in held}
-    for prefix, snapshot in snapshots:
-        config = topic_name(TopicKind.CONFIG, prefix)
-        for topic, partition, offset in snapshot.through:
-            if topic in held and topic != config:
-                offsets, choose = (held, min) if snapshot.members else (free, max)
-                known = offsets[topic].get(partition, offset + 1)
-                offsets[topic][partition] = choose(known, offset + 1)
+    for taken in _taken(snapshots, retained):
+        topic, partition = taken.place
+        offset = max(taken.next, newer.get(taken.place, 0) if taken.may_be_silent else 0)
+        offsets, choose = (held, min) if taken.holds else (free, max)
+        if topic in held:
+            offsets[topic][partition] = choose(offsets[topic].get(partition, offset), offset)
     return {topic: {**free[topic], **held[topic]} for topic in held}
 
 

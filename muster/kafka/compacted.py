@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from muster.kafka.reader import Row
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import partition_of
 from muster.protocol.split_records import Joiner
+
+Place: TypeAlias = tuple[int, int]
+"""Partition and timestamp (epoch milliseconds) of a record."""
 
 
 class WholeRows:
@@ -65,7 +69,17 @@ def _replaces(row: Row, before: Row, home: int) -> bool:
     """Whether a record is newer than one of the same key that was read before it."""
     if before.partition == row.partition:
         return not is_late(row, before)
-    return (row.partition == home, row.at_ms) >= (before.partition == home, before.at_ms)
+    return is_newer((row.partition, row.at_ms), (before.partition, before.at_ms), home)
+
+
+def is_newer(place: Place, before: Place, home: int) -> bool:
+    """Whether a record is newer than one of its key that was read before it, by their places.
+
+    `home` is the partition that the key belongs to now.
+    """
+    if place[0] == before[0]:
+        return True
+    return (place[0] == home, place[1]) >= (before[0] == home, before[1])
 
 
 def is_late(row: Row, before: Row) -> bool:

@@ -194,7 +194,8 @@ def take(
     Args:
         was: the group if it is in memory, else None.
         stored: what the state store has of it.
-        inbox: the events of the batch; it names a group.
+        inbox: the events of the batch; it names a group. Without events, a group that was read back
+            asks its members.
         publisher: facts about the job.
         budget: what the batch's dead letters may still take; None = this group has it alone.
 
@@ -254,6 +255,8 @@ def _left(group: Group, stored: Stored) -> BatchResult:
 
 def _is_drawn(inbox: Inbox, share: float) -> bool:
     """Whether a batch is checked; only its rows decide, so that a replay decides the same."""
+    if not inbox.events:
+        return False
     newest = max((event.origin for event in inbox.events), key=lambda origin: origin.sort_key)
     ticket = f"{inbox.group} {newest.topic} {newest.partition} {newest.offset}"
     return crc32(ticket.encode()) < share * 2**32
@@ -289,7 +292,7 @@ def _went_well(
     if snapshot is None:
         return BatchResult(rows, None, Stored())
     until_ms = 0 if was is None else was.probation_until_ms
-    now_ms = max(event.origin.at_ms for event in inbox.events)
+    now_ms = max((event.origin.at_ms for event in inbox.events), default=group.sessions.clock_ms)
     if is_released:
         until_ms = now_ms + PROBATION_MS
     until_ms = until_ms if now_ms < until_ms else 0

@@ -33,6 +33,7 @@ from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
 from muster.protocol.signature_check import Verdict
 from muster.protocol.topics import INPUTS, TopicKind
+from muster.state import recovery
 from muster.state.group import Group
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
@@ -225,14 +226,25 @@ def config_check(
     return may_count
 
 
-def old_config_check(
+def may_get_old_rows(stored: Stored, group: Group | None) -> bool:
+    """Whether the rows of a batch may be some that the group took in before, configs apart.
+
+    A start without a checkpoint begins `membership` and `lag` where the slowest group needs it, so
+    each other group is given rows again, until the members that were read back have answered.
+    """
+    if group is None:
+        return stored.snapshot is not None and stored.liveness is None
+    return recovery.is_halted(group)
+
+
+def old_row_check(
     lane: bytes, topics: Sequence[str], stored: Stored, group: Group | None
 ) -> Callable[[bytes], bool]:
-    """A function that says whether the group took in a packed row of the config topic before.
+    """A function that says whether the group took in a packed row before.
 
-    A start without a checkpoint reads the topic from its beginning. What is there counted once: it
-    must not be refused now because its key is gone or because there is much of it, and an old
-    config must not release the group from quarantine.
+    What a start without a checkpoint reads again has counted once: it must not be refused now
+    because its key is gone, nor use up what new rows may ask for, and an old config must not
+    release the group from quarantine.
 
     Args:
         lane: see `source`.

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kafka.mock_kafka import mock_kafka
@@ -21,13 +28,19 @@ from muster.kafka.reader import Row
 from muster.protocol.codec import encode
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
-from muster.protocol.records import GroupGone
+from muster.protocol.records import GroupGone, Quarantine
 from muster.protocol.split_records import parts
 from muster.streams import recovery
 from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
 from muster.streams.coordinator_signs import Signs
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.recovery import Recovered, first_wanted, without_others
+from muster.streams.recovery import (
+    SKEW_MS,
+    Recovered,
+    first_wanted,
+    silent_since_ms,
+    without_others,
+)
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
@@ -140,14 +153,73 @@ def test_offsets_of_another_cluster_do_not_count() -> None:
     assert without_others(snapshot, {}).through == ()
 
 
+MEMBERSHIP, LAG = "muster.membership", "muster.lag"
+
+
 def test_reading_begins_behind_what_all_have_taken_in() -> None:
     """The slowest group with members sets each start; config is read from its beginning."""
-    member, lag = "muster.membership", "muster.lag"
-    slow = replace(orders(), through=(("muster.config", 0, 3), (member, 0, 10), (lag, 0, 7)))
-    fast = replace(orders(), through=((member, 0, 50),))
-    empty = replace(orders(), members=(), through=((member, 0, 5), (member, 1, 60)))
-    offsets = first_wanted(["muster"], [("muster", each) for each in (slow, fast, empty)])
-    assert offsets == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
+    slow = replace(orders(), through=(("muster.config", 0, 3), (MEMBERSHIP, 0, 10), (LAG, 0, 7)))
+    fast = replace(orders(), through=((MEMBERSHIP, 0, 50),))
+    empty = replace(orders(), members=(), through=((MEMBERSHIP, 0, 5), (MEMBERSHIP, 1, 60)))
+    snapshots = [("muster", each) for each in (slow, fast, empty)]
+    offsets = first_wanted(["muster"], snapshots, {(MEMBERSHIP, 0): (0, 99)}, {})
+    assert offsets == {"muster.config": {}, MEMBERSHIP: {0: 11, 1: 61}, LAG: {0: 8}}
+
+
+def test_a_quarantined_group_does_not_hold_the_start_back() -> None:
+    """It is published no more, so each start would read all that Kafka retains."""
+    set_aside = replace(orders(), quarantine=Quarantine(1, "why"), through=((MEMBERSHIP, 0, 10),))
+    healthy = replace(orders(), through=((MEMBERSHIP, 0, 5_000),))
+    snapshots = [("muster", each) for each in (set_aside, healthy)]
+    offsets = first_wanted(["muster"], snapshots, {(MEMBERSHIP, 0): (0, 5_009)}, {})
+    assert offsets[MEMBERSHIP] == {0: 5_001}
+
+
+def test_a_partition_that_a_group_reads_no_more_does_not_hold_the_start_back() -> None:
+    """Membership got partitions and a lag came last a month ago: reading begins shortly before.
+
+    A group without other partitions begins where it has read to, also if that is longer ago.
+    """
+    orders_at, clock_ms = partition_of(b"orders", 4), 1_000_000_000
+    was_at = (orders_at + 1) % 4
+    moved = ((MEMBERSHIP, was_at, 10), (MEMBERSHIP, orders_at, 5_000), (LAG, 2, 3))
+    snapshot = replace(orders(), clock_ms=clock_ms, through=moved)
+    retained = {(MEMBERSHIP, p): (0, 9_000) for p in range(4)} | {(LAG, 2): (0, 800)}
+    since_ms = silent_since_ms([("muster", snapshot)], retained)
+    assert since_ms == dict.fromkeys(((MEMBERSHIP, was_at), (LAG, 2)), clock_ms - SKEW_MS)
+    newer = {(MEMBERSHIP, was_at): 8_000, (MEMBERSHIP, orders_at): 8_000, (LAG, 2): 700}
+    offsets = first_wanted(["muster"], [("muster", snapshot)], retained, newer)
+    assert offsets == {
+        "muster.config": {},
+        MEMBERSHIP: {was_at: 8_000, orders_at: 5_001},
+        LAG: {2: 700},
+    }
+
+
+class Timed:
+    """A consumer that knows when records were written."""
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[object]:
+        """An offset, none that is so new, or no answer."""
+        offsets = {0: 40, 1: OFFSET_END, 2: 0}
+        assert [each.offset for each in asked] == [5, 6, 7]
+        return [
+            SimpleNamespace(
+                topic=each.topic,
+                partition=each.partition,
+                offset=offsets[each.partition],
+                error=each.partition == 2 or None,
+            )
+            for each in asked
+        ]
+
+
+def test_the_offset_at_a_time() -> None:
+    """Without a newer record it is the end; without an answer it is not known."""
+    since_ms = {(LAG, 0): 5, (LAG, 1): 6, (LAG, 2): 7}
+    retained = dict.fromkeys(since_ms, (3, 90))
+    found = recovery._offsets_at(cast("Consumer", Timed()), since_ms, retained)
+    assert found == {(LAG, 0): 40, (LAG, 1): 90}
 
 
 def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:

@@ -1,4 +1,4 @@
-"""A start without a checkpoint reads the config topic again, where each config has counted once."""
+"""A start without a checkpoint reads rows again that have counted once: configs and others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.streams.packed_rows import pack
 
 from muster.protocol import codec
 from muster.protocol.events import Event, Tick
-from muster.protocol.keyring import Caller, Keyring, SigningKey
+from muster.protocol.keyring import Keyring, SigningKey, caller_of
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
 from muster.protocol.signing import Subject, sign
 from muster.streams import processor
@@ -30,12 +30,12 @@ def packed(event: Event) -> bytes:
 
 
 def signed_with(key: SigningKey) -> Packed:
-    """A function that packs an operator's or a clock's event, signed when it was written."""
+    """A function that packs an event with its signature of when it was written."""
 
     def pack_signed(event: Event) -> bytes:
         encoded = codec.encode(event)
         subject = Subject(event.origin.topic, encoded.key, encoded.value)
-        caller = Caller.CLOCK if isinstance(event, Tick) else Caller.OPERATOR
+        caller = caller_of(event)
         signature = sign(Keyring(keys=(key,)), G, caller, subject, event.origin.at_ms)
         return pack(event.origin, encoded.value, INPUT, signature)
 
@@ -108,3 +108,48 @@ def test_a_newer_config_counts() -> None:
     after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
     records = read_again(after, [config(), config(6)], packed, packed)
     assert of_kind(records, GroupSnapshot)[-1].tasks == config(6).tasks
+
+
+def test_old_events_use_up_no_credit() -> None:
+    """More events than one batch takes are read again: what is new among them counts."""
+    before = Operator()
+    before.feed(1_000, config())
+    old: list[bytes] = []
+    for second in range(3):
+        at_ms = 10_000 * (1 + second)
+        rows = [packed(before.at(Tick(group=G), at_ms)) for _ in range(400)]
+        assert of_kind(before.batch(LANE, rows), Rejected) == []
+        old += rows
+    old.append(packed(before.at(join(), 40_000)))
+    before.batch(LANE, old[-1:])
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
+    after._offsets = before._offsets
+    records = after.batch(LANE, [*old, packed(after.at(join("n"), 41_000))])
+    assert of_kind(records, Rejected) == []
+    assert {record.member for record in of_kind(records, MemberAssignment)} == {"m", "n"}
+
+
+def test_an_old_join_whose_key_is_gone(tmp_path: Path) -> None:
+    """A join that counted under a key that has left the keyring since is no dead letter."""
+    before = Operator(signing_keys=key_file(tmp_path / "before.json", OLD))
+    events = [before.at(config(), 1_000), before.at(join(), 1_000)]
+    before.batch(LANE, [signed_with(OLD)(event) for event in events])
+    keys = key_file(tmp_path / "after.json", NEW)
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))], signing_keys=keys)
+    after._offsets = before._offsets
+    tick = signed_with(NEW)(after.at(Tick(group=G), 9_000))
+    records = after.batch(LANE, [signed_with(OLD)(events[1]), tick])
+    assert of_kind(records, Rejected) == []
+    assert [record.report for record in of_kind(records, MemberAssignment)] == [True]
+
+
+def test_old_events_alone_make_the_group_ask() -> None:
+    """In a backlog the group asks its members with its first rows, and is in memory from then."""
+    before = Operator()
+    before.feed(1_000, config(), join())
+    old = packed(Operator().at(join(), 1_000))
+    after = Operator(epoch=8, initial=[(LANE, snapshot_of(before))])
+    records = after.batch(LANE, [old])
+    assert [record.report for record in of_kind(records, MemberAssignment)] == [True]
+    assert LANE in processor._cache
+    assert after.batch(LANE, [old]) == []
