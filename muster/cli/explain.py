@@ -25,7 +25,14 @@ from muster.published.generations import (
     placements,
 )
 from muster.published.holdups import PendingReleases, waits_text
-from muster.published.snapshots import Published, Shown, configured, history, no_group
+from muster.published.snapshots import (
+    Published,
+    Shown,
+    configured,
+    history,
+    no_group,
+    refuses_events,
+)
 from muster.published.tables import tasks_table
 
 
@@ -136,7 +143,9 @@ def _place_text(
 def _open_ends(
     settings: ClientSettings, prefix: str, records: Sequence[Published], newest: GroupSnapshot
 ) -> list[str]:
-    """What the group waits for, one line each, and advice if it has no tasks."""
+    """What the group waits for, one line each, and advice if it is quarantined or has no tasks."""
+    if quarantined := refuses_events(newest):
+        return [quarantined]  # the coordinator fences no member meanwhile, and grants nothing
     pending = PendingReleases()
     for published in records:
         pending.take(published)

@@ -150,7 +150,9 @@ def _paragraphs(
 
 
 def _waits(snapshot: GroupSnapshot, pending: PendingReleases, now_ms: int) -> list[str]:
-    """What the group's waiting tasks wait for, and which member."""
+    """What the group's waiting tasks wait for, and which member; a quarantined group waits."""
+    if snapshot.quarantine is not None:
+        return []  # `quarantines` says why; the coordinator fences no member meanwhile
     owed = [holdup.text(now_ms) for holdup in pending.holdups(snapshot)]
     return owed + waits_text(snapshot).splitlines()
 

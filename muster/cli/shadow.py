@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weight",
         choices=[str(measure) for measure in Measure],
-        help="weigh partitions by this (default: all alike)",
+        help="weigh partitions by this (default: all alike); not tasks of Connect or Streams",
     )
     parser.add_argument(
         "--connect-url", metavar="URL", help="a Connect worker's REST, to see tasks that do not run"
@@ -98,8 +98,7 @@ def _groups(clients: ClientSettings, args: argparse.Namespace) -> list[str]:
 
 
 def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
-    measure = Measure(args.weight) if args.weight else None
-    group = to_snapshot(shadowed, measure=measure, assignor=change["assignor"])
+    group = _weighed(shadowed, change, args)
     now = figures_of(shadowed, group, present(group))
     if not shadowed.description.members and not change["add"]:
         return Shadow(shadowed, group, now, None, None, "the group has no members")
@@ -111,6 +110,22 @@ def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.N
         print(f"muster shadow: {one_line(warning)}", file=sys.stderr)
     placement = {name: held["active"] for name, held in plan["members"].items()}
     return Shadow(shadowed, group, now, plan, figures_of(shadowed, group, placement))
+
+
+def _weighed(
+    shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.Namespace
+) -> GroupSnapshot:
+    """The group as muster would publish it; with --all one that cannot be weighed ends nothing."""
+    if args.weight:
+        try:
+            measure = Measure(args.weight)
+            return to_snapshot(shadowed, measure=measure, assignor=change["assignor"])
+        except BadInput as error:
+            if args.group:
+                raise
+            story = f"{error}; each of its tasks counts as 1"
+            print(f"muster shadow: {one_line(story)}", file=sys.stderr)
+    return to_snapshot(shadowed, assignor=change["assignor"])
 
 
 def _watch(

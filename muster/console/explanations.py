@@ -38,8 +38,10 @@ class Explainer:
         self.now_ms = now_ms
         self._member: Mapping[int, MemberEntry] = {m.slot: m for m in snapshot.members}
         owing = sum(m.state is MemberState.UNREVOKED for m in snapshot.members)
+        # The coordinator fences no member of a quarantined group, whatever the times of a holdup.
+        is_told = owing <= OWING_MAX and snapshot.quarantine is None
         self._holdups: Mapping[str, Holdup] = (
-            {h.member: h for h in pending.holdups(snapshot)} if owing <= OWING_MAX else {}
+            {h.member: h for h in pending.holdups(snapshot)} if is_told else {}
         )
         self._owing = owing
 

@@ -35,7 +35,7 @@ def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:
     """The doctor's findings on groups and dead letters, by prefix; those that are OK too."""
     facts = {prefix: facts_of(store, prefix, now_ms) for prefix in store.prefixes}
     return {
-        prefix: [*doctor_groups.look(known, STUCK_MS), *doctor_job.rejected(known, prefix)]
+        prefix: [*doctor_groups.look(known, prefix, STUCK_MS), *doctor_job.rejected(known, prefix)]
         for prefix, known in facts.items()
     }
 

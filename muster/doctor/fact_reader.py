@@ -140,11 +140,9 @@ def _heard(
         before = by_group.get(group, Heard())
         value = row.value or b""
         if value.startswith(PREFIX["Tick"]):
-            covered_ms = row.at_ms if _is_covered(row) else 0
+            uncovered_ms = 0 if _is_covered(row) else before.uncovered_ms or row.at_ms
             by_group[group] = replace(
-                before,
-                tick_ms=max(before.tick_ms, row.at_ms),
-                covered_ms=max(before.covered_ms, covered_ms),
+                before, tick_ms=max(before.tick_ms, row.at_ms), uncovered_ms=uncovered_ms
             )
             continue
         by_group[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))

@@ -32,14 +32,15 @@ class Heard:
     Attributes:
         event_ms: newest record that is not a tick.
         tick_ms: newest tick of a clock.
-        covered_ms: newest tick whose clock reads the heartbeats that members write apart.
+        uncovered_ms: oldest tick after the newest one whose clock has read the heartbeats that
+            members write apart.
         unanswered_ms: oldest join since the group's newest snapshot.
         joined: the members that have joined since then.
     """
 
     event_ms: int = 0
     tick_ms: int = 0
-    covered_ms: int = 0
+    uncovered_ms: int = 0
     unanswered_ms: int = 0
     joined: frozenset[str] = frozenset()
 

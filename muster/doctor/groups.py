@@ -9,6 +9,7 @@ import numpy as np
 
 from muster.doctor.facts import GRACE_MS, Facts, Heard
 from muster.doctor.finding import Finding, Level
+from muster.kafka.command_options import connection_options
 from muster.output import some, span
 from muster.protocol.ids import as_option
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
@@ -20,17 +21,18 @@ SIMILAR_MAX = 5
 _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 
 
-def look(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
-    """Groups that do not settle, and tasks that no member has."""
+def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
+    """Groups that do not settle, and tasks that no member has; `prefix` is that of their topics."""
     fine = 0
     configured = _configured(facts)
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         unchanged_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
         is_gone = is_deleted(snapshot)
+        of_group = " ".join([as_option("--group", name), *connection_options(None, None, prefix)])
         if is_gone:
-            faults = [*_joins_of_deleted(facts, snapshot, at_ms)]
+            faults = [*_joins_of_deleted(facts, snapshot, of_group, at_ms)]
         else:
-            faults = [*_faults(facts, snapshot, unchanged_ms, stuck_ms, configured)]
+            faults = [*_faults(facts, snapshot, of_group, unchanged_ms, stuck_ms, configured)]
         for level, what, action in faults:
             yield Finding("group", name, level, what, action)
         fine += not faults and not is_gone
@@ -44,10 +46,9 @@ def look(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
 
 
 def _joins_of_deleted(
-    facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
+    facts: Facts, snapshot: GroupSnapshot, of_group: str, deleted_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
     """A warning if workers still ask to join a deleted group."""
-    of_group = as_option("--group", snapshot.group)
     joined = sorted(facts.heard.get(snapshot.group, Heard()).joined)
     if joined:
         ask = "worker asks" if len(joined) == 1 else "workers ask"
@@ -60,9 +61,12 @@ def _joins_of_deleted(
 
 
 def _unheard(facts: Facts, snapshot: GroupSnapshot) -> Iterator[tuple[Level, str, str]]:
-    """A failure if members heartbeat apart and the newest ticks show that no clock reads them."""
-    heard = facts.heard.get(snapshot.group, Heard())
-    if snapshot.apart and heard.tick_ms - heard.covered_ms > GRACE_MS:
+    """A failure if members heartbeat apart and the newest ticks show that no clock reads them.
+
+    The first tick after a start may show nothing, because its clock has not read a heartbeat yet.
+    """
+    since_ms = facts.heard.get(snapshot.group, Heard()).uncovered_ms
+    if snapshot.apart and 0 < since_ms < facts.now_ms - GRACE_MS:
         number = len(snapshot.apart)
         members = "member heartbeats" if number == 1 else "members heartbeat"
         yield (
@@ -87,11 +91,12 @@ def _configured(facts: Facts) -> Callable[[str], str]:
 def _faults(
     facts: Facts,
     snapshot: GroupSnapshot,
+    of_group: str,
     unchanged_ms: int,
     stuck_ms: int,
     configured: Callable[[str], str],
 ) -> Iterator[tuple[Level, str, str]]:
-    of_group = as_option("--group", snapshot.group)
+    """The faults of a group that was not deleted; `of_group`: the options that name it."""
     if snapshot.quarantine is not None:
         yield (
             Level.FAIL,

@@ -44,7 +44,7 @@ def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
     yield from signs(facts, prefix)
     yield from job(facts, prefix)
     yield from canary(facts, prefix)
-    yield from groups.look(facts, stuck_ms)
+    yield from groups.look(facts, prefix, stuck_ms)
     yield from rejected(facts, prefix)
 
 

@@ -63,7 +63,8 @@ def metrics(url: str) -> Iterator[Finding]:
         "lag",
         Level.OK if behind <= ROWS_BEHIND else Level.WARN,
         f"rows that wait to be read: {behind:.0f}",
-        "more cores, or more partitions; muster_batch_phase_seconds says where the time goes",
+        "more cores, and spark.sql.shuffle.partitions up to their number; "
+        "muster_batch_phase_seconds says where the time goes",
     )
     overdue_s = values.get("muster_clock_overdue_seconds", 0.0)
     yield Finding(

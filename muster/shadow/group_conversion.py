@@ -73,16 +73,22 @@ def units(shadowed: ShadowedGroup, measure: Measure | None) -> tuple[Unit, ...]:
     """The group's units; `measure` weighs partitions, None = all weigh 1.
 
     Raises:
-        BadInput: the measure is not known of any of the group's partitions.
+        BadInput: the measure is not known of any of the group's partitions, or the group's tasks
+            are not partitions.
     """
-    kind = shadowed.description.kind
+    kind, group = shadowed.description.kind, shadowed.description.group
+    if measure is not None and kind in (Kind.CONNECT, Kind.STREAMS):
+        raise BadInput(
+            f"--weight {measure}: unknown for group {group!r}: loads are those of partitions, not "
+            f"of the tasks of a {kind} group"
+        )
     if kind is Kind.CONNECT:
         return _connectors(shadowed)
     if kind is Kind.STREAMS:
         return _subtopologies(shadowed)
     known = [each.by(measure) for each in shadowed.loads.values()] if measure is not None else [0]
-    if all(value is None for value in known):
-        raise BadInput(f"--weight {measure}: unknown for group {shadowed.description.group!r}")
+    if shadowed.topics and all(value is None for value in known):
+        raise BadInput(f"--weight {measure}: unknown for group {group!r}")
     return tuple(
         Subtopology(
             name=topic.name,

@@ -6,10 +6,10 @@ Needs the right to describe the groups and their topics, and for bytes the clust
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http.client import HTTPException
 
 from muster.discovery import measured_traffic
 from muster.discovery.measured_traffic import Load, Measure, Place
@@ -165,9 +165,11 @@ def connectors(url: str) -> dict[str, int]:
     """Connector → number of its tasks, from a Connect worker's REST interface.
 
     Raises:
-        BadInput: `url` is no URL.
+        BadInput: `url` is no URL, or has a name or password in it, which messages would show.
         Unreachable: no answer, or an answer that is not Connect's.
     """
+    if "@" in url:
+        raise BadInput("--connect-url: expected http://HOST:PORT, without a name and password")
     if not url.startswith(("http://", "https://")):
         raise BadInput(f"--connect-url {url!r}: expected http://HOST:PORT")
     address = f"{url.rstrip('/')}/connectors?expand=info"
@@ -175,5 +177,5 @@ def connectors(url: str) -> dict[str, int]:
         with urllib.request.urlopen(address, timeout=REST_TIMEOUT_S) as answer:  # noqa: S310
             rows = json.load(answer)
         return {name: len(row["info"]["tasks"]) for name, row in rows.items()}
-    except (urllib.error.URLError, OSError, ValueError, KeyError, TypeError, AttributeError) as why:
-        raise Unreachable(f"Connect at {url}: {why}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException) as why:
+        raise Unreachable(f"Connect at {url}: {why or type(why).__name__}") from None

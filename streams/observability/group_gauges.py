@@ -59,7 +59,9 @@ class GroupsCollector(Collector):
             place: tuple[str, ...] = (prefix, group)
             sums["group_members"][place] += seen.members.total()
             sums["group_tasks"][place] += len(seen.holder)
-            sums["unassigned_tasks"][place] += seen.unassigned
+            # In a sum an alert cannot tell which tasks have a member that could hold them.
+            if group != REST or seen.members:
+                sums["unassigned_tasks"][place] += seen.unassigned
             sums["learner_tasks"][place] += seen.learners
             sums["copy_lag_offsets"][place] += seen.lag
             sums["cross_rack_tasks"][place] += seen.cross_rack

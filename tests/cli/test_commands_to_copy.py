@@ -48,7 +48,7 @@ def messages(snapshot: GroupSnapshot) -> Iterator[str]:
         dead,
     ):
         seen = facts(groups={snapshot.group: (each, NOW)}, heard={snapshot.group: asking})
-        actions = [f.action for f in doctor_groups.look(seen, STUCK_MS) if f.action]
+        actions = [f.action for f in doctor_groups.look(seen, "muster", STUCK_MS) if f.action]
         assert actions
         yield from actions
         yield from drains_text(each, NOW)
@@ -69,3 +69,11 @@ def test_a_command_names_the_group(name: str) -> None:
         words = copied(message)
         assert group_of(words) == name, message
         assert ("--member" not in words) or (words[words.index("--member") + 1] == MEMBER)
+
+
+def test_the_doctors_commands_name_the_tenant() -> None:
+    """A command without the prefix would act on the group of that name of another tenant."""
+    deserted = replace(facts().groups[ORDERS][0], members=(), generation_ms=1)
+    seen = facts(groups={ORDERS: (deserted, NOW)})
+    (told,) = [f.action for f in doctor_groups.look(seen, "shop", STUCK_MS) if "delete" in f.action]
+    assert told.endswith("muster config delete --group orders --topic-prefix shop")

@@ -13,6 +13,7 @@ from support.state.snapshots import orders
 
 from muster.cli import doctor
 from muster.cli.main import COMMANDS, main
+from muster.doctor import fact_reader
 from muster.doctor import groups as doctor_groups
 from muster.doctor import job as doctor_job
 from muster.doctor.cluster import differences, missing
@@ -20,7 +21,11 @@ from muster.doctor.facts import Claim, Heard
 from muster.doctor.finding import Finding, Level
 from muster.doctor.probes import metrics
 from muster.kafka.acls import Role, acls_of
-from muster.protocol.events import Origin
+from muster.kafka.client_settings import ClientSettings
+from muster.kafka.reader import Row
+from muster.protocol.codec import encode
+from muster.protocol.covers import Cover
+from muster.protocol.events import Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
@@ -66,14 +71,34 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
 def test_heartbeats_that_no_clock_reads() -> None:
     """The newest ticks have no cover for longer than a start takes: no member would expire."""
     apart = {ORDERS: (replace(orders(), apart=(0, 2)), NOW)}
-    for tick_ms, covered_ms, is_told in ((NOW, NOW - 9_000, False), (NOW, 0, True), (0, 0, False)):
-        heard = {ORDERS: Heard(tick_ms=tick_ms, covered_ms=covered_ms)}
-        seen = facts(groups=apart, heard=heard)
+    unread = {ORDERS: Heard(tick_ms=NOW, uncovered_ms=NOW - 31_000)}
+    for uncovered_ms, is_told in ((0, False), (NOW - 9_000, False), (NOW - 31_000, True)):
+        seen = facts(groups=apart, heard={ORDERS: Heard(tick_ms=NOW, uncovered_ms=uncovered_ms)})
         assert (("group", "orders") in levels(seen)) is is_told
-    finding = first_finding(facts(groups=apart, heard={ORDERS: Heard(tick_ms=NOW)}), "group")
+    finding = first_finding(facts(groups=apart, heard=unread), "group")
     assert finding.level is Level.FAIL
     assert finding.what.startswith("2 members heartbeat apart, and the coordinator does not read")
-    assert ("group", "orders") not in levels(facts(heard={ORDERS: Heard(tick_ms=NOW)}))
+    assert ("group", "orders") not in levels(facts(heard=unread))
+
+
+def test_the_first_tick_after_a_start_proves_nothing(monkeypatch) -> None:
+    """A quiet group has one in ten minutes; that of a clock which has read nothing has no cover."""
+    first, covered = Tick(group=ORDERS), Tick(group=ORDERS, cover=Cover(1, 2, ()))
+
+    def is_told(*ticks: tuple[int, Tick]) -> bool:
+        rows = [
+            Row(each.key, each.value, "muster.membership", 0, n, at_ms)
+            for n, (at_ms, tick) in enumerate(ticks)
+            for each in (encode(tick),)
+        ]
+        monkeypatch.setattr(fact_reader, "read", lambda *_, **__: iter(rows))
+        heard = fact_reader._heard(ClientSettings({}), "muster", 0, {})
+        apart = {ORDERS: (replace(orders(), apart=(0, 2)), NOW)}
+        return ("group", "orders") in levels(facts(groups=apart, heard=heard))
+
+    assert not is_told((NOW - 2_000, first))
+    assert not is_told((NOW - 60_000, first), (NOW - 50_000, covered), (NOW - 5_000, first))
+    assert is_told((NOW - 90_000, covered), (NOW - 40_000, first), (NOW - 2_000, first))
 
 
 def test_workers_that_ask_for_a_deleted_group() -> None:
@@ -175,7 +200,7 @@ def test_joins_that_are_not_answered(known: bool) -> None:
     finding = first_finding(dead, "job")
     assert finding.level is Level.FAIL
     assert finding.what == "does not answer: joins of group orders have waited for 60 s"
-    soon = replace(dead, heard={ORDERS: Heard(NOW - 1_000, 0, NOW - 29_000)})
+    soon = replace(dead, heard={ORDERS: replace(waiting[ORDERS], unanswered_ms=NOW - 29_000)})
     assert levels(soon)["job", "muster"] is Level.SKIPPED
     others = first_finding(replace(dead, published_ms=NOW - 10_000), "job")
     assert (others.level, others.what) == (
@@ -240,7 +265,9 @@ def test_similar_names_are_looked_up_for_a_few_groups_only(monkeypatch) -> None:
         GroupId(f"g{n:02}"): (replace(bare, group=GroupId(f"g{n:02}")), NOW) for n in range(20)
     }
     groups[ORDERS] = (orders(), NOW)
-    said = [f.what.rpartition(" ")[2] for f in doctor_groups.look(facts(groups=groups), 10**9)]
+    said = [
+        f.what.rpartition(" ")[2] for f in doctor_groups.look(facts(groups=groups), "muster", 10**9)
+    ]
     assert asked == [f"g{n:02}" for n in range(doctor_groups.SIMILAR_MAX)]
     assert said.count("similar") == doctor_groups.SIMILAR_MAX
     assert said.count("1") == 20 - doctor_groups.SIMILAR_MAX

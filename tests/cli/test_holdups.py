@@ -6,8 +6,11 @@ from dataclasses import replace
 
 from support.state.snapshots import orders
 
+from muster.cli import explain, groups
+from muster.cli.main import main
+from muster.console.explanations import Explainer
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupGone, GroupSnapshot, MemberState
+from muster.protocol.records import GroupGone, GroupSnapshot, MemberState, Quarantine
 from muster.protocol.settings import parse_settings
 from muster.published.coordinator_last_seen import is_overdue, seen_text
 from muster.published.holdups import Holdup, PendingReleases
@@ -41,6 +44,21 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
     late = [holdup.is_late(ASKED_MS + after_ms) for after_ms in (15_000, 15_001)]
     assert late == [False, True]
     assert holdup.as_json(ASKED_MS)["fenced_ms"] == ASKED_MS + 30_000
+
+
+def test_a_quarantined_group_promises_no_fence(monkeypatch, capsys) -> None:
+    """The coordinator decides nothing for it; every view says why it stands still, and the cure."""
+    aside = replace(owing(), quarantine=Quarantine(ASKED_MS, "it was ended by SIGABRT"))
+    asked, pending = Published(aside, ASKED_MS), PendingReleases()
+    pending.take(asked)
+    assert groups._waits(aside, pending, ASKED_MS) == []
+    notes = [note["text"] for note in Explainer(aside, pending, ASKED_MS).notes()]
+    assert notes[0].startswith("quarantined 0 s ago")
+    monkeypatch.setattr(explain, "history", lambda *_: iter([asked]))
+    assert main(["explain", "--group", "orders"]) == 0
+    told = capsys.readouterr().out
+    assert told.endswith("then: muster groups release --group orders\n")
+    assert not any("fenced at" in each for each in (*notes, told))
 
 
 def test_a_new_demand_is_another_one() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import socket
+from threading import Thread
+
 import pytest
 
+from muster.cli import shadow
+from muster.cli.main import main
 from muster.discovery.measured_traffic import Load, Measure
 from muster.discovery.topics import Topic
-from muster.errors import BadInput
+from muster.errors import BadInput, Unreachable
 from muster.kafka.groups import (
     ConnectWorker,
     Description,
@@ -17,7 +23,7 @@ from muster.kafka.groups import (
     StreamsUnit,
 )
 from muster.shadow.group_conversion import to_snapshot
-from muster.shadow.group_reader import ShadowedGroup, without_governor
+from muster.shadow.group_reader import ShadowedGroup, connectors, without_governor
 from muster.shadow.placement_figures import figures_of, present
 from muster.shadow.rebalance_moves import rebalance
 from muster.shadow.report import Shadow, as_json, as_text
@@ -77,6 +83,26 @@ def test_weighed_by_records():
         to_snapshot(ShadowedGroup(shadowed.description, shadowed.topics, {}), measure=Measure.LAG)
 
 
+def test_one_group_that_cannot_be_weighed_ends_no_look_at_all_groups(monkeypatch, capsys):
+    """An old group without members has nothing to weigh; a Streams application is told about."""
+    old = ShadowedGroup(Description("old", Kind.CLASSIC, "Empty", "", None, ()))
+    streams = ShadowedGroup(Description("app", Kind.STREAMS, "Empty", "", None, ()))
+    shop = consumers(consumer("W1", 3, 4, 5), consumer("W2", 0, 1, 2))
+    monkeypatch.setattr(shadow, "listed", lambda _: [each.description for each in (old, shop)])
+    monkeypatch.setattr(shadow, "read_groups", lambda *_, **__: [old, streams, shop])
+    options = ["--weight", "records", "--format", "json", "--bootstrap-server", "127.0.0.1:1"]
+    assert main(["shadow", "--all", *options]) == 0
+    out, err = capsys.readouterr()
+    shown = {each["group"]: each for each in map(json.loads, out.splitlines())}
+    assert [*shown] == ["old", "app", "shop"]
+    assert shown["shop"]["after"]["balance"]["records"] < 1.3
+    assert err == (
+        "muster shadow: --weight records: unknown for group 'app': loads are those of partitions, "
+        "not of the tasks of a streams group; each of its tasks counts as 1\n"
+    )
+    assert main(["shadow", "--group", "app", *options]) == 2
+
+
 def test_racks():
     """Partitions read from afar are counted, and muster brings them home."""
     shadowed = consumers(
@@ -121,6 +147,8 @@ def test_a_streams_application():
     assert group.standby.tolist() == [[1, 0]]
     assert group.learner.tolist() == [[0, 1]]
     assert group.assignor == "high-availability"
+    with pytest.raises(BadInput, match="--weight lag: unknown for group 'app': loads are those"):
+        to_snapshot(shadowed, measure=Measure.LAG)
 
 
 def worker(url: str, jobs: dict[str, tuple[int, ...]]) -> Member:
@@ -146,6 +174,27 @@ def test_a_connect_cluster():
     }
     more = to_snapshot(ShadowedGroup(shadowed.description, connectors={"files": 4, "clicks": 1}))
     assert [(unit.name, unit.tasks) for unit in more.tasks] == [("clicks", 1), ("files", 4)]
+
+
+def test_an_address_that_is_not_connects():
+    """A password is not shown; a port that is no number, or speaks no HTTP, gives one line."""
+    with pytest.raises(BadInput, match="without a name and password") as refused:
+        connectors("http://ann:secret@worker:8083")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(Unreachable, match="nonnumeric port"):
+        connectors("http://127.0.0.1:x")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(1_000)
+                peer.sendall(b"SSH-2.0-other\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        with pytest.raises(Unreachable, match="SSH-2"):
+            connectors(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
 
 
 def test_a_governed_group():

@@ -205,6 +205,17 @@ def test_groups_beyond_the_limit_share_a_label() -> None:
     assert watched.value("generations_total", group="", cause="joined") == 2
 
 
+def test_a_group_without_members_adds_no_unassigned_tasks_to_the_shared_label() -> None:
+    """A group that is planned, or that rests at night, gives no alarm for others of its label."""
+    watched = Watched(groups_max=1)
+    watched.see(settled(0, group=GroupId("named")))
+    watched.see(settled(0, 0, group=GroupId("works")))
+    watched.see(settled(-1, -1, group=GroupId("rests")))
+    assert watched.value("group_members", group="") == 1
+    assert watched.value("group_tasks", group="") == 4
+    assert not watched.value("unassigned_tasks", group="")
+
+
 def test_a_deleted_group_is_reported_no_more() -> None:
     """A deleted group's series end, and another group may take its place."""
     watched = Watched(groups_max=1)
