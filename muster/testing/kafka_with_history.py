@@ -15,7 +15,7 @@ from muster.testing.simulated_link import SimulatedLink
 ORDERS: Final = (Drain, GroupConfig)
 """What an operator writes."""
 NEWS: Final = (Join, LagReport, Leave, Report)
-"""What workers write, besides heartbeats."""
+"""The events that workers write, except heartbeats."""
 
 
 class KafkaWithHistory(SimulatedKafka):

@@ -88,8 +88,8 @@ def of(
         is_config: whether a packed row is of the config topic.
         may_count: whether the signature of such a row lets it count.
         is_found: whether such a row is what discovery found.
-        is_old: whether the group took in such a row before; the row is left out. (Most groups are
-            given no other old rows, and heartbeats are too many to ask about each.)
+        is_old: whether the group took in such a row before; the row is left out. Only rows of the
+            config topic are asked about, because a batch may have very many heartbeats.
     """
     small: list[bytes] = []
     beyond: list[bytes] = []

@@ -24,8 +24,11 @@ from muster.streams.batch.child_process import Child, answer_to, begin
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
 FORGOTTEN_S = 10.0
-"""A question that its group has not asked again for this long is dropped. Where batches are slow it
-is twice the time since the asking group's last question, in which every group had its batch."""
+"""A question that its group has not asked again for this long is dropped.
+
+Each group asks once in a batch. Where batches are far apart, a question is dropped only after twice
+the time between two batches, so that the groups of one batch do not drop each other's questions.
+"""
 _NICENESS = 10
 
 

@@ -1,9 +1,8 @@
 """Checks at the end of the test session that no process of a test still runs.
 
-Every session writes a mark into its environment, which whatever it starts inherits, however deep
-below and whatever process its parent is by then. What bears the mark after all fixtures are closed
-has been
-left behind: the session fails, says which, and ends them.
+Every session writes a mark into its environment. Each process that it starts inherits the mark, and
+so do its children. A process that has the mark after all fixtures are closed was left behind:
+the session fails, names it, and ends it.
 """
 
 from __future__ import annotations
