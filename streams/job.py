@@ -45,9 +45,10 @@ from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
-    claim,
+    claims,
     class_archive,
     coordinator_signs,
+    crash_loop,
     input_topic_settings,
     query,
     recovery,
@@ -146,7 +147,7 @@ def _run(config: JobConfig) -> int:
         ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         claimed = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, claimed.epochs)
-        watch = seen.claims(claim.Watch(config.clients, claimed.epochs, job, stop))
+        watch = seen.claims(claims.Watch(config.clients, claimed.epochs, job, stop))
         claimed, recovered = _read_back(config, checkpoint, signs, claimed, stop, seen)
         log.info("claimed", **{f"epoch[{p}]": epoch for p, epoch in claimed.epochs.items()})
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
@@ -170,7 +171,7 @@ def _run(config: JobConfig) -> int:
         return DONE
 
 
-def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claim.Watch) -> None:
+def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claims.Watch) -> None:
     """Raise what has stopped the job, unless a signal has."""
     if stop.is_signalled:
         return
@@ -211,7 +212,7 @@ def _processor(
         group_cpu_s=config.group_cpu_ms / 1000,
         python_bytes_max=config.python_bytes_max,
         suspect_batch=last_run.suspect_batch(checkpoint),
-        careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
+        careful_until_ms=crash_loop.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
 

@@ -12,9 +12,10 @@ from support.streams.checkpoints import Files, MemoryCheckpoint
 from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol.codec import encode
 from muster.protocol.records import CoordinatorClaim
-from muster.streams import takeover
+from muster.streams import claims, takeover
 from muster.streams.checkpoint import stale_checkpoint, topic_ids
-from muster.streams.checkpoint.stale_checkpoint import FILE, Claims
+from muster.streams.checkpoint.stale_checkpoint import FILE
+from muster.streams.claims import Claims
 from muster.streams.errors import StaleCheckpoint
 from muster.streams.job_settings import job_config
 
@@ -28,7 +29,7 @@ class Cluster:
         self.files: dict[str, Files] = defaultdict(dict)
         self.claims: list[str] = []
         self.reads: list[int | None] = []
-        monkeypatch.setattr(stale_checkpoint, "read_claims", self._read)
+        monkeypatch.setattr(claims, "read", self._read)
         monkeypatch.setattr(topic_ids, "check", lambda *_: None)
 
     def _read(self, _: ClientSettings, prefix: str, after: int | None = None) -> Claims:
@@ -190,8 +191,8 @@ def test_claims_as_kafka_has_them() -> None:
     """The newest claim alone, or all behind an epoch; what is no claim is left out."""
     with mock_kafka() as address:
         clients = client_settings(address)
-        assert stale_checkpoint.read_claims(clients, P) == (-1, {}, {})
-        assert stale_checkpoint.read_claims(clients, P, 5) == (-1, {}, {})
+        assert claims.read(clients, P) == (-1, {}, {})
+        assert claims.read(clients, P, 5) == (-1, {}, {})
         producer = Producer(clients.producer())
         for job in ("a", "b", "c"):
             record = encode(CoordinatorClaim(job=job, host="h", version="1"))
@@ -203,12 +204,12 @@ def test_claims_as_kafka_has_them() -> None:
         assert _read(clients, 9) == {2: "c"}
         producer.produce("muster.coordinator", b"rubbish", b"key", 0)
         assert producer.flush(10) == 0
-        newest, read, _ = stale_checkpoint.read_claims(clients, P, 1)
+        newest, read, _ = claims.read(clients, P, 1)
         assert (newest, [*read]) == (3, [2])
-        assert stale_checkpoint.read_claims(clients, P) == (3, {}, {})
+        assert claims.read(clients, P) == (3, {}, {})
 
 
 def _read(clients: ClientSettings, after: int | None = None) -> dict[int, str]:
-    newest, read, _ = stale_checkpoint.read_claims(clients, P, after)
+    newest, read, _ = claims.read(clients, P, after)
     assert newest == 2
     return {epoch: claim.job for epoch, claim in read.items()}
