@@ -24,6 +24,7 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
@@ -33,7 +34,8 @@ if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import logs
 from muster.errors import BadInput
@@ -68,6 +70,7 @@ from muster.streams.checkpoint import (
     topic_ids,
 )
 from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
+from muster.streams.clock import Clock
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.monitoring import Seen
@@ -159,12 +162,10 @@ def _run(config: JobConfig) -> int:
         if recovered is not None and not stop.is_set():
             starting = _load(spark, config, processor, recovered, claimed.epochs, stop, seen, keys)
         if not stop.is_set():
-            running = sink.write(query.frame(spark, config, processor, starting), config)
-            log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            seen.runs(clock)
+            frame = query.frame(spark, config, processor, starting)
             stack.enter_context(class_archive.Maker(archive, spark_session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
-            query.await_end(running, stop, seen.progress)
+            _serve(config, frame, stop, seen, clock, log)
         last_run.ended(checkpoint)
         _raise_cause(stop, kept, watch)
         log.info("stopped")
@@ -255,9 +256,30 @@ def _load(
     recovery.wake_all(config.clients, recovered, epochs, keys, seen.gets_on)
     initial = recovery.initial_state(spark, recovered, seen.gets_on)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
-    running = sink.write(frame, config)
-    query.await_end(running, stop, seen.progress, query.Calm(running))
+    start = partial(sink.write, frame, config)
+
+    def wait(running: StreamingQuery) -> None:
+        query.await_end(running, stop, seen.progress, query.Calm(running))
+
+    query.see_through(start(), start, wait)
     return None
+
+
+def _serve(
+    config: JobConfig,
+    frame: DataFrame,
+    stop: threading.Event,
+    seen: Seen,
+    clock: Clock,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Run the query until the job ends."""
+    start = partial(sink.write, frame, config)
+    running = start()
+    log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
+    seen.runs(clock)
+    wait = partial(query.await_end, stop=stop, progress=seen.progress)
+    query.see_through(running, start, wait)
 
 
 def stop_spark(spark: SparkSession, stop: stopping.Stop) -> None:
