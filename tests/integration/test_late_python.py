@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PYTHON = """#!/bin/sh
 case "$*" in
-*driver_worker*) if mkdir "$LATE_ONCE" 2>/dev/null; then exec sleep 60; fi ;;
+*driver_worker*) if mkdir "$LATE_ONCE" 2>/dev/null; then exec sleep 20; fi ;;
 esac
 exec "$REAL_PYTHON" "$@"
 """
