@@ -9,6 +9,8 @@ import { read } from "./wire.js";
 const PREFIX = process.env.MUSTER_TOPIC_PREFIX ?? "muster";
 const [MEMBERSHIP, ASSIGNMENTS, GROUPS] = ["membership", "assignments", "groups"].map((kind) => `${PREFIX}.${kind}`);
 
+const [WRITE_MS, PAUSE_MS] = [200_000, 200]; // how long a record is tried, and the pause between two attempts
+
 // One member's connection.
 export class Link {
   #names = new Map(); // the group's dictionaries, by version
@@ -26,21 +28,31 @@ export class Link {
     const options = { clientId: `muster-${member}`, bootstrapBrokers: servers.split(",") };
     link.kafka = new Consumer({ ...options, groupId: "unused" });
     const partitioner = (_, key) => murmur2(key) & 0x7fffffff; // the library's own default differs
-    link.producer = new Producer({ ...options, idempotent: true, acks: -1, partitioner, retries: 1000, retryDelay: 200 });
+    link.producer = new Producer({ ...options, idempotent: true, acks: -1, partitioner, retries: 2, retryDelay: PAUSE_MS });
     [link.partition, link.start] = await link.#find(ASSIGNMENTS, link.mine, -1n); // read from the end, then join
     return link;
   }
 
-  // One value after the other. After a failure Kafka may have the record, and the client would give its sequence
+  // One value after the other. The client asks the broker that led the partition until it answers, even if another one
+  // leads by now. So the client tries a few times only, and each attempt here looks at who leads. All attempts use one
+  // sequence number: Kafka keeps one of them. After the last, Kafka may have the record, and the client would give its
   // number to the next one, which Kafka then drops as a repetition. A new producer id has new numbers.
   async write(value) {
-    if (this.#unsure) await this.producer.initIdempotentProducer({});
-    const key = Buffer.from(this.group);
-    const headers = new Map();
-    if (this.keys) headers.set(Buffer.from("signature"), this.keys.sign(this.group, MEMBERSHIP, key, value));
-    this.#unsure = true;
-    await this.producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
-    this.#unsure = false;
+    const [key, endMs] = [Buffer.from(this.group), bootMs() + WRITE_MS];
+    for (let isUnsure = this.#unsure; ; await sleep(PAUSE_MS))
+      try {
+        if (isUnsure) await this.producer.initIdempotentProducer({});
+        if (isUnsure) isUnsure = this.#unsure = false;
+        const headers = new Map();
+        if (this.keys) headers.set(Buffer.from("signature"), this.keys.sign(this.group, MEMBERSHIP, key, value));
+        this.#unsure = true;
+        await this.producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
+        this.#unsure = false;
+        return;
+      } catch (error) {
+        const mayHelp = error.findBy && !error.findBy("canRetry", false);
+        if (!mayHelp || this.#closing || bootMs() >= endMs) throw error;
+      }
   }
 
   // Gives the worker what is written to it, until this is closed.

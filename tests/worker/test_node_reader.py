@@ -39,11 +39,20 @@ export class Producer {
   async initIdempotentProducer() {
     [this.#id, this.#number] = [this.#id + 1, 0];
   }
+  #refused = 0;
+  constructor({ retries }) {
+    this.retries = retries;
+  }
   async send({ messages: [{ value }] }) {
+    if (process.env.LED_BY_ANOTHER && !this.#refused++) {
+      if (this.retries > 2) await new Promise(() => {}); // it asks the broker that is gone
+      const findBy = (property, good) => property === "canRetry" && good;
+      throw Object.assign(new Error("Connection refused"), { findBy });
+    }
     const mark = `${this.#id} ${this.#number}`;
     if (!this.#kept.has(mark)) console.log(String(value));
     this.#kept.add(mark);
-    if (this.#kept.size === 1) throw new Error("Request timed out");
+    if (this.#kept.size === 1 && !this.#refused) throw new Error("Request timed out");
     this.#number++;
   }
 }
@@ -80,9 +89,9 @@ export class Consumer {
 """
 """Partitions whose offsets from 3, or from 4 if there is a record, up to 5 have no batch.
 
-The answer to the first record that is written is lost. As in Kafka, a sequence number that comes
-again under one producer id is acknowledged and not kept; what is kept is printed. As in the client,
-a record that failed does not use its number up.
+The answer to the first record that is written is lost, or no broker is there to take it. As in
+Kafka, a sequence number that comes again under one producer id is acknowledged and not kept; what
+is kept is printed. As in the client, a record that failed does not use its number up.
 """
 
 WORKER = """
@@ -112,6 +121,7 @@ def run(
     listed: int = 3,
     program: str = WORKER,
     garbled: bool = False,
+    led_by_another: bool = False,
 ) -> tuple[int, list[str]]:
     """Run a program; the exit code and what was said. The worker reads until something is said."""
     if shutil.which("node") is None:
@@ -130,7 +140,7 @@ def run(
         cwd=folder,
         env={"PATH": str(Path(shutil.which("node") or "").parent)}
         | {"STABLE": str(stable), "RECORD": record.hex(), "LISTED": str(listed)}
-        | {"GARBLED": "1" if garbled else ""},
+        | {"GARBLED": "1" if garbled else "", "LED_BY_ANOTHER": "1" if led_by_another else ""},
         capture_output=True,
         text=True,
         check=False,
@@ -195,3 +205,9 @@ def test_an_offset_that_is_gone(tmp_path: Path) -> None:
 def test_a_record_after_one_that_failed(tmp_path: Path) -> None:
     """It is kept, although Kafka has the one before it, which only its answer did not reach."""
     assert run(tmp_path, program=WRITER) == (0, ["a", "b", "c"])
+
+
+def test_a_record_for_a_broker_that_is_gone(tmp_path: Path) -> None:
+    """Another broker leads the partition: the worker looks again, and no record is lost."""
+    said = run(tmp_path, program=WRITER, led_by_another=True)
+    assert said == (0, ["a", "b", "c"])
