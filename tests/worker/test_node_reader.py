@@ -31,7 +31,17 @@ let record = value.length ? { offsetDelta: 0, key: "g|m", value } : null;
 const names = { offsetDelta: 0, key: "g||names", value: Buffer.from("no such schema") };
 const asked = new Map();
 
+let unanswered = 0;
+function ask([first]) {
+  if (first !== "silent") return;
+  if (++unanswered > ASKED_MAX) process.exit(AGAIN);
+  const message = "Request timed out";
+  const findBy = (property, its) => ({ message, canRetry: false })[property] === its;
+  throw Object.assign(new Error(message), { findBy });
+}
+
 export class Producer {
+  connections = new Map();
   #id = 0;
   #number = 0;
   #kept = new Set();
@@ -40,10 +50,11 @@ export class Producer {
     [this.#id, this.#number] = [this.#id + 1, 0];
   }
   #refused = 0;
-  constructor({ retries }) {
-    this.retries = retries;
+  constructor({ retries, bootstrapBrokers }) {
+    Object.assign(this, { retries, brokers: bootstrapBrokers });
   }
   async send({ messages: [{ value }] }) {
+    ask(this.brokers);
     if (process.env.LED_BY_ANOTHER && !this.#refused++) {
       if (this.retries > 2) await new Promise(() => {}); // it asks the broker that is gone
       const findBy = (property, good) => property === "canRetry" && good;
@@ -52,15 +63,21 @@ export class Producer {
     const mark = `${this.#id} ${this.#number}`;
     if (!this.#kept.has(mark)) console.log(String(value));
     this.#kept.add(mark);
-    if (this.#kept.size === 1 && !this.#refused) throw new Error("Request timed out");
+    const isLost = this.#kept.size === 1 && !this.#refused && !unanswered;
+    if (isLost) throw new Error("Request timed out");
     this.#number++;
   }
 }
 
 export class Consumer {
+  connections = new Map();
+  constructor({ bootstrapBrokers }) {
+    this.brokers = bootstrapBrokers;
+  }
   topics = { track() {} };
   async close() {}
   async metadata({ topics: [id] }) {
+    ask(this.brokers);
     return { topics: new Map([[id, { id, partitionsCount: 1, partitions: [{ leader: 0 }] }]]) };
   }
   async listOffsets({ topics: [topic], timestamp }) {
@@ -91,7 +108,8 @@ export class Consumer {
 
 The answer to the first record that is written is lost, or no broker is there to take it. As in
 Kafka, a sequence number that comes again under one producer id is acknowledged and not kept; what
-is kept is printed. As in the client, a record that failed does not use its number up.
+is kept is printed. As in the client, a record that failed does not use its number up, and the first
+broker is asked; one named `silent` does not answer.
 """
 
 WORKER = """
@@ -111,6 +129,7 @@ import { Link } from "./kafka.js";
 const link = await Link.open("g", "m", "localhost:9092");
 for (const text of ["a", "b", "c"]) await link.write(Buffer.from(text)).catch(() => {});
 """
+BESIDE_A_SILENT_BROKER = WRITER.replace("localhost", "silent,localhost")
 
 
 def run(
@@ -211,3 +230,9 @@ def test_a_record_for_a_broker_that_is_gone(tmp_path: Path) -> None:
     """Another broker leads the partition: the worker looks again, and no record is lost."""
     said = run(tmp_path, program=WRITER, led_by_another=True)
     assert said == (0, ["a", "b", "c"])
+
+
+def test_a_silent_broker(tmp_path: Path) -> None:
+    """The worker asks the next one: it finds its partition, and writes but the first record."""
+    program = "console.error = () => {};" + BESIDE_A_SILENT_BROKER
+    assert run(tmp_path, program=program) == (0, ["b", "c"])
