@@ -101,6 +101,8 @@ class GroupView:
         members: M member ids, ascending.
         capacity: int64[M], relative weight (threads), at least 1.
         active: int32[T], present owner of each active, `NO_MEMBER` = none.
+        pending: bool[T], whether the owner does not run the active yet, or is stopping it: if the
+            task goes to another member, no running task is interrupted.
         standby, learner, ready: pairs held now; `ready` is a part of `learner`.
         lags: reported lags, any role.
         draining: bool[M], members that must give up all tasks.
@@ -125,6 +127,7 @@ class GroupView:
     members: tuple[str, ...]
     capacity: NDArray[np.int64]
     active: IntArray
+    pending: BoolArray
     standby: Pairs
     learner: Pairs
     ready: Pairs
@@ -167,6 +170,7 @@ def group_view(
     members: tuple[str, ...],
     capacity: NDArray[np.int64] | None = None,
     active: IntArray | None = None,
+    pending: BoolArray | None = None,
     standby: Pairs | None = None,
     learner: Pairs | None = None,
     ready: Pairs | None = None,
@@ -195,6 +199,7 @@ def group_view(
         members=members,
         capacity=np.ones(count, dtype=np.int64) if capacity is None else capacity,
         active=np.full(len(tasks), NO_MEMBER, dtype=np.int32) if active is None else active,
+        pending=np.zeros(len(tasks), dtype=np.bool_) if pending is None else pending,
         standby=standby or no_pairs(),
         learner=learner or no_pairs(),
         ready=ready or no_pairs(),

@@ -102,13 +102,14 @@ class _Explainer:
         if int(self._target.active[task]) == destination:
             owner = int(self._view.active[task])
             if owner == destination and not self._warm(task, owner):
-                return f"goes on restoring; {self._name(runner)} runs it meanwhile"
+                restores = "restores" if self._view.pending[task] else "goes on restoring"
+                return f"{restores}; {self._name(runner)} runs it meanwhile"
             cause = UNOWNED if owner == NO_MEMBER else self._cause(task, owner, destination)
             return f"{cause}; restores before it takes over from {self._name(runner)}"
         return "restores before the standby moves here"
 
     def standby(self, task: int, source: int, destination: int) -> str:
-        if int(self._view.active[task]) == destination:
+        if int(self._view.active[task]) == destination and not self._view.pending[task]:
             warm = self._warm(task, destination)
             return f"ran the task before; {'keeps its copy warm' if warm else 'goes on restoring'}"
         if int(self._target.active[task]) == destination:
@@ -153,7 +154,8 @@ class _Explainer:
         if view.draining[source]:
             return f"{self._name(source)} is draining"
         if self._overtaken(task, source):
-            return f"{self._name(source)} is still restoring it"
+            restores = "would restore it first" if view.pending[task] else "is still restoring it"
+            return f"{self._name(source)} {restores}"
         if self._copies.owner[task] == NO_MEMBER:
             return f"{self._name(source)} does not take it any more"
         gain = (

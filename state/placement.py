@@ -311,6 +311,7 @@ def view_of(draft: Draft, placeable: IntArray) -> GroupView:
         members=tuple(columns.id[placeable].tolist()),
         capacity=columns.capacity[placeable],
         active=index[owner],
+        pending=(owner != draft.owned.holder) | draft.owned.revoking,
         standby=_pairs(standby, index),
         learner=_pairs(learner, index),
         ready=_pairs(np.intersect1d(caught_up, learner, assume_unique=True), index),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import NO_MEMBER
+from muster.assignor.model import NO_MEMBER, BoolArray
 from muster.assignor.solvers.shares import Counts
 from muster.protocol.tasks import IntArray
 
@@ -36,7 +36,11 @@ def held(owner: IntArray, members: int) -> Counts:
 
 
 def settle(
-    owner: IntArray, share: Counts, count: Counts | None = None, begins: IntArray | None = None
+    owner: IntArray,
+    share: Counts,
+    count: Counts | None = None,
+    begins: IntArray | None = None,
+    first: BoolArray | None = None,
 ) -> IntArray:
     """Bring an owner vector to the shares with the fewest moves.
 
@@ -46,6 +50,7 @@ def settle(
         count: int64[M], how many tasks name each member; None = count them here.
         begins: int[U], index of each unit's first task, to spread units where moves are equal;
             None = units are not spread.
+        first: bool[K], tasks that a member gives up before others; None = all are alike.
 
     Returns:
         int32[K], a new vector unless nothing changes.
@@ -53,7 +58,8 @@ def settle(
     count = held(owner, len(share)) if count is None else count
     if not count.any():
         return dealt(share, count)
-    unowned, surrendered = np.flatnonzero(owner == NO_MEMBER), surplus(owner, count, share, begins)
+    unowned = np.flatnonzero(owner == NO_MEMBER)
+    surrendered = surplus(owner, count, share, begins, first)
     moving = unowned if len(surrendered) == 0 else np.sort(np.concatenate((unowned, surrendered)))
     if len(moving) == 0:
         return owner
@@ -65,12 +71,16 @@ def settle(
 
 
 def surplus(
-    owner: IntArray, count: Counts, share: Counts, begins: IntArray | None = None
+    owner: IntArray,
+    count: Counts,
+    share: Counts,
+    begins: IntArray | None = None,
+    first: BoolArray | None = None,
 ) -> IntArray:
     """Tasks that members above their share give up, ascending.
 
     A member gives up its last tasks; with `begins` (see `settle`), those of the units of which it
-    has most.
+    has most; with `first`, these tasks before all others.
     """
     over = count > share
     if not over.any():
@@ -83,6 +93,8 @@ def surplus(
         excess = np.maximum(count - share, 0)
         turn = (np.cumsum(excess) - excess)[members]
         tasks = tasks[by_turns(members, _unit(begins, tasks), turn)]
+    if first is not None:
+        tasks = tasks[np.lexsort((first[tasks], members))]
     rank = np.arange(len(tasks)) - np.searchsorted(members, members)
     return np.sort(tasks[rank >= share[members]]).astype(np.int32)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copy_lags import NO_COPY, Copies, Longs, contains
-from muster.assignor.model import NO_MEMBER, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.fewest_moves import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -48,7 +48,9 @@ class ByCopies:
 
     def within(self, actives: Actives, room: Counts) -> Settled:
         """Owners with the fewest moves; each member takes `room` (int64[M]) tasks."""
-        return Settled(settled_to(self._inputs.copies, actives, room))
+        pending = self._inputs.pending
+        first = None if pending is None else pending[actives.task]
+        return Settled(settled_to(self._inputs.copies, actives, room, first))
 
 
 def uneven(capacity: Counts) -> bool:
@@ -57,12 +59,17 @@ def uneven(capacity: Counts) -> bool:
     return bool((usable != usable[0]).any())
 
 
-def settled_to(copies: Copies, actives: Actives, share: Counts) -> IntArray:
-    """int32[K]: owners with `share` (int64[M]) tasks each, the fewest moves, and copies used."""
+def settled_to(
+    copies: Copies, actives: Actives, share: Counts, first: BoolArray | None = None
+) -> IntArray:
+    """int32[K]: owners with `share` (int64[M]) tasks each, the fewest moves, and copies used.
+
+    Where copies and kinds do not decide, a member gives up its `first` tasks (bool[K]) first.
+    """
     view = copies.view
     count, first_of_unit = held(actives.home, len(share)), _begins(view, actives.task)
     if _alike(copies, actives.task):
-        return settle(actives.home, share, count, first_of_unit)
+        return settle(actives.home, share, count, first_of_unit, first)
     unowned = actives.home == NO_MEMBER
     over = count > share
     moving = unowned | np.append(over, False)[actives.home]
@@ -73,7 +80,7 @@ def settled_to(copies: Copies, actives: Actives, share: Counts) -> IntArray:
     stateless = ~view.tasks.stateful[actives.task[moving_tasks]]
     kinds_differ = over.any() and stateless.any() and not stateless.all()
     if len(nearby) == 0 and not kinds_differ:
-        return settle(actives.home, share, count, first_of_unit)
+        return settle(actives.home, share, count, first_of_unit, first)
     freight = Freight(
         home=actives.home[moving_tasks],
         kind=stateless.astype(np.int32),

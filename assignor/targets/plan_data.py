@@ -30,6 +30,8 @@ class Inputs:
         bound: `subtopology.imbalance.max`, where it counts; None = it does not.
         at_once: whether actives start at their destination even without state; else a warm member
             runs them while a learner restores there.
+        pending: bool[T], actives that start at their destination and interrupt nothing, because
+            their owners do not run them yet; None = there are none.
     """
 
     view: GroupView
@@ -39,6 +41,7 @@ class Inputs:
     racks: Racks | None
     bound: int | None
     at_once: bool
+    pending: BoolArray | None
 
 
 def inputs_of(
@@ -51,7 +54,9 @@ def inputs_of(
         racks = None  # every placement reads the same across racks
     bound, bound_off = bound_of(view) if bounded else (None, "")
     home = staying_owner(copies, capacity)
-    inputs = Inputs(view, copies, capacity, home, racks, bound, at_once)
+    pending = view.pending if at_once else view.pending & ~view.tasks.stateful
+    waiting = pending if pending.any() else None
+    inputs = Inputs(view, copies, capacity, home, racks, bound, at_once, waiting)
     return inputs, tuple(warning for warning in (racks_off, bound_off) if warning)
 
 

@@ -2,9 +2,10 @@
 
 For actives these count, in this order: the cost of racks and moves where racks count (S4-F04),
 tasks moved, starts without a warm copy, learners that would be lost, copies left unused (these two
-in reverse order if actives start at once), what standbys will read across racks, the better copy. A
-task without an owner counts as moved if it does not go to a caught-up member although there is one:
-that member runs it meanwhile, so the next generation sees a move.
+in reverse order if actives start at once), tasks moved that their owner already runs, what standbys
+will read across racks, the better copy. A task without an owner counts as moved if it does not go
+to a caught-up member although there is one: that member runs it meanwhile, so the next generation
+sees a move.
 
 For standbys: traffic, copies restored from nothing, standbys moved, the better copy, another rack
 than that of the active (S4-29).
@@ -36,6 +37,7 @@ class Exact:
     def __init__(self, inputs: Inputs) -> None:
         self._view, self._racks, self._bound = inputs.view, inputs.racks, inputs.bound
         self._capacity, self._home, self._at_once = inputs.capacity, inputs.home, inputs.at_once
+        self._pending = inputs.pending
         usable = inputs.capacity > 0
         self._standbys = min(
             inputs.view.settings.num_standby_replicas, int(np.count_nonzero(usable)) - 1
@@ -113,7 +115,7 @@ class Exact:
         return leaves
 
     def _judged(self, tasks: IntArray) -> list[Longs]:
-        """Moves, cold starts, learners lost and copies left unused, later reads across racks."""
+        """Moves, cold starts, learners lost, copies left unused, running moves, later reads."""
         tables = self.figures
         lost_learner = tables.learning.any(axis=1, keepdims=True) & ~tables.learning & ~tables.owned
         wasted = tables.wasted(self._standbys)
@@ -128,6 +130,8 @@ class Exact:
                 lost_learner,
                 wasted & known,
             ]
+        if self._pending is not None:
+            figures.append(tables.moved & ~self._pending[:, None])
         return [*(figure[tasks].astype(np.int64) for figure in figures), self._read_later(tasks)]
 
     def _read_later(self, tasks: IntArray) -> Longs:

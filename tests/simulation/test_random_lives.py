@@ -133,8 +133,10 @@ def test_a_task_on_its_way_to_a_cold_member_starts_where_a_copy_has_caught_up() 
     world = SimulatedGroup()
     world.play(parse_scenario(raw))
     early = [entry for entry in world.timeline.entries if entry.at_ms < 216_500]
-    moves = [move for entry in early for move in entry.moves if move.role is Role.ACTIVE]
-    assert [move.task for move in moves if move.to_member == "M5"][-1] == "1_1"
+    moves = [(m.task, m.role, m.to_member, m.reason) for entry in early for m in entry.moves]
+    to_m5 = [move for move in moves if move[1:3] == (Role.ACTIVE, "M5")]
+    assert to_m5[-1] == ("1_1", Role.ACTIVE, "M5", "M4 would restore it first; copy caught up")
+    assert moves[-1] == ("1_1", Role.STANDBY, "M4", "M5 runs the task now")
 
 
 def scenario(events: list[dict[str, Any]], **config: object) -> dict[str, Any]:

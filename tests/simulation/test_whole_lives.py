@@ -73,6 +73,24 @@ def test_a_trickle_of_joins_moves_each_share_once(tasks: int, joins: int) -> Non
     ]
 
 
+@pytest.mark.parametrize("tasks", [12, 1_200])
+@pytest.mark.parametrize("units", [1, 2])
+@pytest.mark.parametrize("assignor", ["sticky", "learner", "high-availability"])
+def test_a_member_gives_up_what_it_does_not_run_yet(assignor: str, units: int, tasks: int) -> None:
+    """W4 joins while W1 still stops tasks for W3: W3 goes on with all that it has from W2."""
+    names = [("W1", 0, 3_000), ("W2", 0, 0), ("W3", 20_000, 0), ("W4", 21_000, 0)]
+    generations = played(
+        [(at_ms, comes(name, ack_ms=ack_ms)) for name, at_ms, ack_ms in names],
+        30_000,
+        *(Subtopology(str(unit), tasks // units) for unit in range(units)),
+        assignor=assignor,
+    )
+    running, owned = ({task for task, m in of.items() if m == "W3"} for of in generations[1:])
+    assert len(running) == tasks // 6
+    assert len(owned) == tasks // 4
+    assert running <= owned
+
+
 @pytest.mark.parametrize("assignor", ["sticky", "learner", "high-availability"])
 def test_half_of_the_fleet_is_lost_and_comes_back(assignor: str) -> None:
     """Only tasks of lost members move, in one generation each way; the others keep theirs."""
