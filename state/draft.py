@@ -322,7 +322,7 @@ class Draft:
         if not self.freed_slots:
             return
         is_freed = self.mask(self.freed_slots)
-        is_on_the_way = (self.owned.holder == NO_MEMBER) & is_freed[self.target.active]
+        is_on_the_way = is_freed[self.target.active] & (self.owned.holder != self.target.active)
         is_on_the_way[self.departed.tasks(Role.ACTIVE)] = False
         coming_tasks = np.flatnonzero(is_on_the_way).astype(np.int32)
         self.departed.note_tasks(Role.ACTIVE, codes(coming_tasks, self.target.active[coming_tasks]))

@@ -435,7 +435,29 @@ def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[
     """An assignor's reasons as moves; a source may be a member that the view did not have."""
     if len(view.members) < len(draft.roster):
         _note_unseen(draft)
+    reasons = list(reasons)
+    if draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS:
+        reasons = [*_given_back(draft, view, reasons), *reasons]
     return draft.departed.moves(draft.table, view.members, reasons)
+
+
+def _given_back(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> list[Reason]:
+    """Reasons for tasks that go back to the member that is stopping them for one that is gone.
+
+    To the assignor such a task stays with its owner. An assignor of this group explains every other
+    active that changes hands or that no member gets.
+    """
+    tasks = draft.departed.tasks(Role.ACTIVE)
+    tasks = tasks[draft.owned.revoking[tasks] & (view.active[tasks] != NO_MEMBER)]
+    if len(tasks) == 0:
+        return []
+    explained = {reason.task for reason in reasons if reason.role is Role.ACTIVE}
+    given_back = [task for task in tasks.tolist() if task not in explained]
+    owners: list[int] = view.active[given_back].tolist()
+    return [
+        Reason(task, Role.ACTIVE, NO_MEMBER, owner, f"{view.members[owner]} was stopping it")
+        for task, owner in zip(given_back, owners, strict=True)
+    ]
 
 
 def _note_unseen(draft: Draft) -> None:

@@ -130,7 +130,7 @@ class Exact:
                 lost_learner,
                 wasted & known,
             ]
-        if self._pending is not None:
+        if self._pending is not None and self._pending[tasks].any():
             figures.append(tables.moved & ~self._pending[:, None])
         return [*(figure[tasks].astype(np.int64) for figure in figures), self._read_later(tasks)]
 

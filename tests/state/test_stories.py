@@ -56,6 +56,18 @@ def test_a_task_moves() -> None:
     assert story.group.state is GroupState.STABLE
 
 
+def test_a_task_goes_back_to_the_member_that_is_stopping_it() -> None:
+    """W2 leaves before W1 has stopped the tasks for it; the record says that they move back."""
+    story = Story()
+    story.take(config(FOUR), join("W1"))
+    story.at(100).take(join("W2"))
+    published = snapshot(story.at(200).take(leave("W2")))
+    assert [(m.task, m.from_member, m.to_member, m.reason) for m in published.moves] == [
+        ("0_2", "W2", "W1", "W2 left; W1 was stopping it"),
+        ("0_3", "W2", "W1", "W2 left; W1 was stopping it"),
+    ]
+
+
 def test_a_late_report_releases_nothing() -> None:
     """A report of an older revision does not acknowledge a release asked for later."""
     story = Story()
