@@ -31,15 +31,21 @@ _Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
 
 
 def explained(
-    view: GroupView, target: Target, staged: Staged, *, by_number: bool = False
+    view: GroupView,
+    target: Target,
+    staged: Staged,
+    *,
+    by_number: bool = False,
+    at_once: bool = False,
 ) -> Reasons:
     """Reasons for every active, standby and learner that changes hands.
 
-    With `by_number` a task counts as one whatever its weight.
+    With `by_number` a task counts as one whatever its weight. With `at_once` the assignor has no
+    learners, and takes no task from an owner because that still restores it.
     """
 
     def moves() -> list[Moves]:
-        explainer = _Explainer(view, target, staged, by_number=by_number)
+        explainer = _Explainer(view, target, staged, by_number=by_number, at_once=at_once)
         return [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), explainer.active),
             Moves(Role.ACTIVE, *stopped(view.active, staged.active), explainer.stopped),
@@ -71,8 +77,10 @@ def _nth(task: IntArray) -> IntArray:
 
 
 class _Explainer:
-    def __init__(self, view: GroupView, target: Target, staged: Staged, *, by_number: bool) -> None:
-        self._view = view
+    def __init__(
+        self, view: GroupView, target: Target, staged: Staged, *, by_number: bool, at_once: bool
+    ) -> None:
+        self._view, self._at_once = view, at_once
         self._copies = Copies(view)
         self._target = target
         self._staged = staged
@@ -153,9 +161,9 @@ class _Explainer:
         view = self._view
         if view.draining[source]:
             return f"{self._name(source)} is draining"
-        if self._overtaken(task, source):
-            restores = "would restore it first" if view.pending[task] else "is still restoring it"
-            return f"{self._name(source)} {restores}"
+        behind = self._overtaken(task, source)
+        if behind and not self._at_once:
+            return behind
         if self._copies.owner[task] == NO_MEMBER:
             return f"{self._name(source)} does not take it any more"
         gain = (
@@ -163,8 +171,8 @@ class _Explainer:
             or self._less_traffic(task, source, destination, changelog=False)
             or self._balanced(task, source, destination, _evener)
         )
-        if gain:
-            return gain
+        if gain or behind:
+            return gain or behind
         if not (view.active == destination).any():
             return f"{self._name(destination)} had no task"
         if self._has_best_copy(task, source, destination):
@@ -281,11 +289,15 @@ class _Explainer:
     def _warm(self, task: int, member: int) -> bool:
         return self._copies.reported_warm_of(task, member)
 
-    def _overtaken(self, task: int, owner: int) -> bool:
-        """Whether a restoring owner hands a task to a member with a warm copy."""
+    def _overtaken(self, task: int, owner: int) -> str:
+        """That a restoring owner hands a task to a member with a warm copy; empty = not so."""
         runner = int(self._staged.active[task])
         moves = runner not in (owner, NO_MEMBER) and self._view.tasks.stateful[task]
-        return bool(moves and not self._warm(task, owner) and self._warm(task, runner))
+        if not moves or self._warm(task, owner) or not self._warm(task, runner):
+            return ""
+        pending = self._view.pending[task]
+        restores = "would restore it first" if pending else "is still restoring it"
+        return f"{self._name(owner)} {restores}"
 
     def _and_copy(self, cause: str, task: int, destination: int) -> str:
         if not self._view.tasks.stateful[task] or not self._warm(task, destination):

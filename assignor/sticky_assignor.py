@@ -79,11 +79,18 @@ def _at_once(planner: Planner) -> Placement:
     plan = planner.plan
     owner = with_fallback_owners(plan.active, planner.copies)
     staged = Staged(owner, plan.standby, no_pairs())
-    return placement_of(planner.view, plan, Target(plan.active, plan.standby), staged)
+    target = Target(plan.active, plan.standby)
+    return placement_of(planner.view, plan, target, staged, at_once=True)
 
 
 def placement_of(
-    view: GroupView, plan: Plan, target: Target, staged: Staged, *, by_number: bool = False
+    view: GroupView,
+    plan: Plan,
+    target: Target,
+    staged: Staged,
+    *,
+    by_number: bool = False,
+    at_once: bool = False,
 ) -> Placement:
     """What this generation asks for on the way to a target, with reasons (see `explained`)."""
     return Placement(
@@ -91,7 +98,7 @@ def placement_of(
         destination=target.active,
         standby=staged.standby,
         learner=staged.learner,
-        reasons=explained(view, target, staged, by_number=by_number),
+        reasons=explained(view, target, staged, by_number=by_number, at_once=at_once),
         unassigned=np.flatnonzero(staged.active == NO_MEMBER).astype(np.int32),
         cost=plan.cost,
         cost_lower_bound=plan.bound,

@@ -37,6 +37,15 @@ def test_a_caught_up_copy_runs_what_its_owner_restores() -> None:
     assert {r.text for r in placement.reasons} == {"S is still restoring it; copy caught up"}
 
 
+def test_only_assignors_with_learners_take_a_task_from_an_owner_that_restores() -> None:
+    """`sticky` leaves it there; where it has to move a task anyway, the reason is the balance."""
+    for tasks, reasons in ((1, []), (2, ["balance 2/0 -> 1/1; copy caught up"])):
+        behind = dict.fromkeys(("0_0", "0_1")[:tasks], 1_000_000)
+        members = {"R": Member(lag={"0_0": 0}), "S": Member(active=list(behind), lag=behind)}
+        view = group([Subtopology("0", tasks, stateful=True)], members)
+        assert [reason.text for reason in registry.get("sticky").assign(view).reasons] == reasons
+
+
 def test_the_old_owner_becomes_the_warm_up_where_the_task_belongs_to_it() -> None:
     """R has all four tasks' state and runs all; S goes on restoring those of its share."""
     behind = dict.fromkeys(("0_0", "0_1", "0_2", "0_3"), 1_000_000)
