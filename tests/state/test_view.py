@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from support.state.story import AT_ONCE, Story, beat, config, join, report, tick
+from support.state.story import AT_ONCE, Story, beat, config, join, leave, report, tick
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
 from muster.assignor.registry import get
@@ -99,6 +99,19 @@ def test_an_assignor_is_given_what_members_said() -> None:
             assert same(getattr(view, name), getattr(expected, name)), name
     reported = zip(view.lags.task, view.lags.member, view.lags.offsets, strict=True)
     assert {tuple(map(int, each)) for each in reported} >= {(0, 1, 40), (2, 1, 9)}
+
+
+def test_an_assignor_sees_which_tasks_have_not_reached_their_owner() -> None:
+    """A stops a task for B, then one for C. B leaves: its task is A's, which stops it anyway."""
+    story, noting = noted()
+    story.take(config(Subtopology("0", 3)), join("A"))
+    story.at(100).take(join("B"))
+    story.at(200).take(join("C"))
+    story.at(300).take(leave("B"))
+    with_c, without_b = noting.views[-2:]
+    assert (with_c.active.tolist(), with_c.pending.tolist()) == ([0, 0, 1], [False, False, True])
+    assert without_b.active.tolist() == [0, 1, 0]
+    assert without_b.pending.tolist() == [False, True, True]
 
 
 def same(one: object, other: object) -> bool:
