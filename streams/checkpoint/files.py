@@ -16,6 +16,9 @@ from muster.streams.errors import UnreadableCheckpoint
 
 _IS_TEMPORARY = re.compile(r"\.muster-.+\.json\..+\.tmp")
 _COMMITS = "commits"
+_OURS = re.compile(r"\.?((offsets|commits|sources|state|metadata)(\.[\w.-]+)?|muster[.-].+)")
+"""What Spark and muster write into the folder itself: folders, files, their checksums, and the
+temporary files of a write that was cut off."""
 LOCK = "muster.lock"
 """File in the folder that a standby locks (`folder_lock`)."""
 
@@ -82,8 +85,9 @@ class Checkpoint:
             raise
 
     def emptied(self) -> Checkpoint:
-        """The checkpoint after everything in its folder was deleted, a lock excepted.
+        """The checkpoint after all that Spark and muster wrote in it was deleted, a lock excepted.
 
+        Other files stay: an operator may have named a folder that is not the job's alone.
         What shows that it is not new goes behind Spark's other files, and muster's files go last,
         so that a start after a kill finds the checkpoint behind, as before, or new.
         """
@@ -91,7 +95,7 @@ class Checkpoint:
         if system.exists(path):
             paths = [status.getPath() for status in system.listStatus(path)]
             for each in sorted(paths, key=lambda each: _last_to_go(each.getName())):
-                if each.getName() != LOCK:
+                if each.getName() != LOCK and _OURS.fullmatch(each.getName()):
                     system.delete(each, True)
         return Checkpoint(self.spark, self.folder, is_new=True)
 
