@@ -63,10 +63,11 @@ from muster.streams.checkpoint import (
     earlier_coordinators,
     folder_lock,
     last_run,
+    older_than_published,
     stale_checkpoint,
     topic_ids,
 )
-from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
+from muster.streams.checkpoint.files import Checkpoint, Offsets, open_checkpoint
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.monitoring import Seen
@@ -228,6 +229,7 @@ def _read_back(
     if not checkpoint.is_new or stop.is_set():
         return claimed, None
     recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+    older_than_published.note_read_back(checkpoint, recovered.taken)
     claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
     return claimed, recovered
 
@@ -241,7 +243,7 @@ def _load(
     stop: threading.Event,
     seen: Seen,
     keys: KeyFile | None,
-) -> recovery.Offsets | None:
+) -> Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
     A short run of the query loads them and ends when it has no more rows; it has answered waiting

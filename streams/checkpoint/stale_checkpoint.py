@@ -30,6 +30,7 @@ from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.checkpoint import older_than_published
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
 
@@ -78,8 +79,9 @@ def check(
     Otherwise Spark would begin that batch again, with everything since then in it.
 
     Raises:
-        StaleCheckpoint: a job with another checkpoint was the coordinator since.
-        KafkaUnreachable: the claims could not be read.
+        StaleCheckpoint: a job with another checkpoint was the coordinator since, or the checkpoint
+            lacks what its own job has published.
+        KafkaUnreachable: the claims, or the published records, could not be read.
     """
     found = look(checkpoint, clients, prefixes)
     if found.overtaken_by is not None and checkpoint.is_new:
@@ -87,6 +89,8 @@ def check(
     if found.overtaken_by is not None:
         is_newest = found.overtaken_by.job in found.jobs
         raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
+    if fault := older_than_published.fault(checkpoint, clients, prefixes):
+        raise fault
     note(checkpoint, job, found)
 
 

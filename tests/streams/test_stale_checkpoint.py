@@ -1,19 +1,24 @@
-"""A job refuses its checkpoint if a job with another checkpoint has claimed since."""
+"""A job refuses its checkpoint if a job with another checkpoint has claimed since.
+
+It also refuses one that lacks what its own job has published (`test_older_checkpoint.py`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
 from support.kafka.mock_kafka import mock_kafka
-from support.streams.checkpoints import Files, MemoryCheckpoint
+from support.state.snapshots import orders
+from support.streams.checkpoints import ENDS, Files, MemoryCheckpoint
 
 from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol.codec import encode
-from muster.protocol.records import CoordinatorClaim
+from muster.protocol.records import CoordinatorClaim, GroupSnapshot
 from muster.streams import takeover
-from muster.streams.checkpoint import stale_checkpoint, topic_ids
+from muster.streams.checkpoint import older_than_published, stale_checkpoint, topic_ids
 from muster.streams.checkpoint.stale_checkpoint import FILE, Claims
 from muster.streams.errors import StaleCheckpoint
 from muster.streams.job_settings import job_config
@@ -28,7 +33,9 @@ class Cluster:
         self.files: dict[str, Files] = defaultdict(dict)
         self.claims: list[str] = []
         self.reads: list[int | None] = []
+        self.published: list[GroupSnapshot] = []
         monkeypatch.setattr(stale_checkpoint, "read_claims", self._read)
+        monkeypatch.setattr(older_than_published, "newest_published", lambda *_: self.published)
         monkeypatch.setattr(topic_ids, "check", lambda *_: None)
 
     def _read(self, _: ClientSettings, prefix: str, after: int | None = None) -> Claims:
@@ -169,6 +176,22 @@ def test_a_standby_empties_its_checkpoint_when_another_claims_first(cluster: Clu
     cluster.claims.append("y")
     assert cluster.checked("/one", "e", standby=True).is_new
     assert cluster.files["/one"] == {FILE: {"jobs": ["e"]}}
+
+
+def test_a_checkpoint_that_lacks_what_its_own_job_published(cluster: Cluster) -> None:
+    """A job refuses it, whatever the claims say; a standby empties it and reads the groups back."""
+    cluster.start("/one", "a", is_new=True)
+    cluster.files["/one"][ENDS] = {"muster.membership": {0: 9, 1: 40}}
+    cluster.published = [replace(orders(), through=(("muster.membership", 1, 39),))]
+    cluster.start("/one", "b")
+    cluster.published = [replace(orders(), through=(("muster.membership", 1, 40),))]
+    with pytest.raises(StaleCheckpoint, match="/one is behind: group orders") as e:
+        cluster.start("/one", "c")
+    assert "offset 40 of muster.membership, partition 1" in str(e.value)
+    assert str(e.value).endswith("the groups are read back from Kafka, and no task moves")
+    assert cluster.jobs("/one") == ["a", "b"]
+    assert cluster.start("/one", "d", standby=True).is_new
+    assert cluster.files["/one"] == {FILE: {"jobs": ["d"]}}
 
 
 @pytest.mark.parametrize("standby", [False, True])
