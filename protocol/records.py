@@ -160,7 +160,7 @@ class MemberState(Enum):
 
 
 class GroupState(Enum):
-    """State of a group, printed as Kafka prints it."""
+    """State of a group, printed as Kafka prints it. UNKNOWN: written by a newer version."""
 
     EMPTY = "Empty"
     NOT_READY = "Not Ready"
@@ -168,6 +168,7 @@ class GroupState(Enum):
     RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
+    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
