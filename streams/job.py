@@ -153,7 +153,7 @@ def _run(config: JobConfig) -> int:
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
         clock = seen.coordinates(claimed.epochs, partitions, keys, kept.same)
         vigil.end()
-        processor = _processor(config, checkpoint, claimed, partitions)
+        processor = _processor(config, checkpoint, claimed, partitions, _now_ms(recovered))
         last_run.begins(checkpoint)
         starting = None
         if recovered is not None and not stop.is_set():
@@ -186,10 +186,11 @@ def _processor(
     checkpoint: Checkpoint,
     claimed: takeover.Claimed,
     partitions: Mapping[str, int],
+    now_ms: int,
 ) -> GroupProcessor:
-    """The operator."""
+    """The operator; `now_ms` is about when the job claimed."""
     epochs = claimed.epochs
-    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, wall_ms())
+    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, now_ms)
     obeying = earlier_coordinators.obeying(checkpoint, claimed.predecessors_obey)
     publishers = {
         prefix: Publisher(
@@ -215,6 +216,14 @@ def _processor(
         careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
+
+
+def _now_ms(recovered: recovery.Recovered | None) -> int:
+    """The broker's time, or later, epoch milliseconds.
+
+    This machine's clock may have been set back. It cannot be earlier than what the broker stamped.
+    """
+    return max(wall_ms(), 0 if recovered is None else recovered.stamped_ms)
 
 
 def _read_back(

@@ -82,12 +82,15 @@ class Recovered:
         starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
         taken: the newest event that a group has taken in, of every partition; as published.
+        stamped_ms: the newest time that the broker has stamped on a record of `membership`, epoch
+            milliseconds; 0 = there is none.
     """
 
     snapshots: tuple[tuple[str, GroupSnapshot], ...]
     starting: Offsets
     last: Offsets
     taken: Offsets = field(default_factory=dict)
+    stamped_ms: int = 0
 
 
 def _nothing() -> None:
@@ -121,6 +124,7 @@ def recover(
         taken = newest_taken(snapshot for _, snapshot in snapshots)
         snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
         newer = _offsets_at(consumer, silent_since_ms(snapshots, retained), retained)
+        stamped_ms = _newest_stamp_ms(consumer, prefixes, retained)
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
@@ -132,7 +136,7 @@ def recover(
         offset = wanted[topic].get(partition, EARLIEST)
         starting[topic][partition] = offset if low <= offset <= high else EARLIEST
         last[topic][partition] = max(low, high - 1)
-    return Recovered(tuple(snapshots), starting, last, taken)
+    return Recovered(tuple(snapshots), starting, last, taken, stamped_ms)
 
 
 def initial_state(
@@ -231,6 +235,18 @@ def _offsets_at(
             place = each.topic, each.partition
             offsets[place] = each.offset if each.offset >= 0 else retained[place][1]
     return offsets
+
+
+def _newest_stamp_ms(consumer: Consumer, prefixes: Iterable[str], retained: Retained) -> int:
+    """The newest time that the broker has stamped on a record of `membership`; 0 = none."""
+    topics = {topic_name(TopicKind.MEMBERSHIP, prefix) for prefix in prefixes}
+    starts = [
+        TopicPartition(topic, partition, high - 1)
+        for (topic, partition), (low, high) in retained.items()
+        if topic in topics and high > low
+    ]
+    rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True) if starts else ()
+    return max((row.at_ms for row in rows), default=0)
 
 
 class _Taken(NamedTuple):
