@@ -33,6 +33,7 @@ from muster.kafka.compacted import is_newer
 from muster.kafka.lasting_admin import LastingAdmin
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
+from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError, MusterError
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin, TopicsFound
@@ -103,7 +104,7 @@ class Discovery(Loop):
         self._keys = keys
         self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
         self._patterns = Patterns()
-        self._measured_ms = 0
+        self._measured_ms: int | None = None
         self._counts: Counter[str] = Counter()
         """Partitions of each config topic."""
         self.written = 0
@@ -198,8 +199,9 @@ class Discovery(Loop):
             admin.replace()
             self._complain(f"Kafka does not describe the topics: {error}")
             return
-        now_ms = time.time_ns() // 1_000_000
-        measure = now_ms - self._measured_ms >= self._pace.measure_ms
+        now_ms = time.monotonic_ns() // 1_000_000  # the time of day may be set
+        since_ms = self._measured_ms
+        measure = since_ms is None or now_ms - since_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
             self._one(prefix, name, group, known_topics, admin, now_ms, measure)
         if measure:
@@ -241,7 +243,7 @@ class Discovery(Loop):
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):
-                loads = self._loads(admin, name, group, source, own, now_ms, faults)
+                loads = self._loads(admin, name, group, source, own, faults)
             memory = group.memories.setdefault(source, Memory())
             look = Look(own, loads, now_ms)
             each, wrong = find(source, before.get(source), look, memory, self._pace.grace_ms)
@@ -263,14 +265,13 @@ class Discovery(Loop):
         group: _Group,
         source: Source,
         own: Mapping[str, Topic],
-        now_ms: int,
         faults: list[str],
     ) -> dict[Place, float] | None:
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
             values = measured_traffic.by_measure(
-                self._clients, admin.client, kind, places, name, now_ms
+                self._clients, admin.client, kind, places, name, wall_ms()
             )
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             if isinstance(error, (KafkaException, Unreachable, TimeoutError)):

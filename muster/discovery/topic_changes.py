@@ -34,7 +34,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for a source: its topics that exist, and their loads if they were measured."""
+    """What was read for a source: its topics that exist, and their loads if they were measured.
+
+    `now_ms` is when: milliseconds of a clock that never steps.
+    """
 
     topics: Mapping[str, Topic]
     loads: Loads | None
