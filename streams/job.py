@@ -238,8 +238,8 @@ def _read_back(
     if not checkpoint.is_new or stop.is_set():
         return claimed, None
     recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
-    older_than_published.note_read_back(checkpoint, recovered.taken)
     claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
+    older_than_published.note_read_back(checkpoint, claimed.epochs, recovered.snapshots)
     return claimed, recovered
 
 

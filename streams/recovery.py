@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from confluent_kafka import (
@@ -51,7 +51,6 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
 from muster.streams.checkpoint.files import Offsets
-from muster.streams.checkpoint.older_than_published import newest_taken
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
 
@@ -81,7 +80,6 @@ class Recovered:
         snapshots: with its prefix, the newest one of every group that was not forgotten.
         starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
-        taken: the newest event that a group has taken in, of every partition; as published.
         stamped_ms: the newest time that the broker has stamped on a record of `membership`, epoch
             milliseconds; 0 = there is none.
     """
@@ -89,7 +87,6 @@ class Recovered:
     snapshots: tuple[tuple[str, GroupSnapshot], ...]
     starting: Offsets
     last: Offsets
-    taken: Offsets = field(default_factory=dict)
     stamped_ms: int = 0
 
 
@@ -121,7 +118,6 @@ def recover(
         retained = offsets_of(consumer, topics, READ_TIMEOUT_S)
         if missing := {*topics} - {topic for topic, _ in retained}:
             raise KafkaUnreachable(f"Kafka does not describe {', '.join(sorted(missing))}")
-        taken = newest_taken(snapshot for _, snapshot in snapshots)
         snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
         newer = _offsets_at(consumer, silent_since_ms(snapshots, retained), retained)
         stamped_ms = _newest_stamp_ms(consumer, prefixes, retained)
@@ -136,7 +132,7 @@ def recover(
         offset = wanted[topic].get(partition, EARLIEST)
         starting[topic][partition] = offset if low <= offset <= high else EARLIEST
         last[topic][partition] = max(low, high - 1)
-    return Recovered(tuple(snapshots), starting, last, taken, stamped_ms)
+    return Recovered(tuple(snapshots), starting, last, stamped_ms)
 
 
 def initial_state(

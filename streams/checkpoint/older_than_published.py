@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -32,9 +33,27 @@ from muster.streams.checkpoint.files import Checkpoint, Offsets
 from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
 
 FILE = "muster-read-back.json"
+_EPOCHS, _TAKEN = "epochs", "taken"
 NEWEST_RECORDS = 32
 """So many records of each partition are read; the parts of a split record count."""
 READ_TIMEOUT_S = 30.0
+
+
+class ReadBack(NamedTuple):
+    """What a checkpoint keeps of the groups that were read back into it.
+
+    Attributes:
+        epochs: prefix → epoch of the coordinator that read them back. Records of earlier ones were
+            read back, or come from one that is superseded.
+        taken: topic → partition → the newest event that one of the groups has taken in.
+    """
+
+    epochs: Mapping[str, int]
+    taken: Offsets
+
+
+NOTHING = ReadBack({}, {})
+"""Of a checkpoint into which no group was read back."""
 
 
 def fault(
@@ -49,57 +68,57 @@ def fault(
         return None
     # The records first: a process that still runs on this checkpoint begins a batch, then publishes
     # it.
-    published = [s for prefix in prefixes for s in newest_published(clients, prefix)]
+    published = [(p, s) for p in prefixes for s in newest_published(clients, p)]
     ends = checkpoint.begun_ends()
     if ends is None:
         return None
-    read_back = {
-        topic: {int(p): int(o) for p, o in offsets.items()}
-        for topic, offsets in checkpoint.read(FILE).items()
-        if isinstance(offsets, dict)
-    }
-    ahead = first_ahead(published, ends, read_back)
+    ahead = first_ahead(published, ends, _read_back(checkpoint.read(FILE)))
     return None if ahead is None else StaleCheckpoint(_story(checkpoint.folder, *ahead))
 
 
-def note_read_back(checkpoint: Checkpoint, taken: Offsets) -> None:
-    """Keep the newest event that a group which was read back has taken in, of each partition."""
-    offsets = {t: {str(p): offset for p, offset in each.items()} for t, each in taken.items()}
-    checkpoint.write(FILE, offsets)
-
-
-def newest_taken(snapshots: Iterable[GroupSnapshot]) -> Offsets:
-    """The newest event that one of these groups has taken in, of each partition."""
-    newest: Offsets = {}
-    for snapshot in snapshots:
+def note_read_back(
+    checkpoint: Checkpoint,
+    epochs: Mapping[str, int],
+    snapshots: Iterable[tuple[str, GroupSnapshot]],
+) -> None:
+    """Keep what a coordinator has read back; `snapshots` are the groups, each with its prefix."""
+    taken: dict[str, dict[str, int]] = {}
+    for _, snapshot in snapshots:
         for topic, partition, offset in snapshot.through:
-            offsets = newest.setdefault(topic, {})
-            offsets[partition] = max(offset, offsets.get(partition, offset))
-    return newest
+            offsets = taken.setdefault(topic, {})
+            offsets[str(partition)] = max(offset, offsets.get(str(partition), offset))
+    checkpoint.write(FILE, {_EPOCHS: dict(epochs), _TAKEN: taken})
+
+
+def _read_back(content: Mapping[str, Any]) -> ReadBack:
+    """What `note_read_back` has kept; earlier versions kept nothing."""
+    if not content:
+        return NOTHING
+    taken = {t: {int(p): int(o) for p, o in each.items()} for t, each in content[_TAKEN].items()}
+    return ReadBack({str(p): int(epoch) for p, epoch in content[_EPOCHS].items()}, taken)
 
 
 def first_ahead(
-    published: Iterable[GroupSnapshot],
-    ends: Mapping[str, Mapping[int, int]],
-    read_back: Mapping[str, Mapping[int, int]],
+    published: Iterable[tuple[str, GroupSnapshot]], ends: Offsets, read_back: ReadBack
 ) -> tuple[GroupSnapshot, str, int, int] | None:
     """The first record whose group has taken in more than the checkpoint; None = there is none.
 
     Args:
-        published: records of groups.
+        published: records of groups, each with its prefix.
         ends: topic → partition → where the checkpoint's newest batch ends.
-        read_back: topic → partition → newest event of the groups that were read back into it.
+        read_back: what was read back into the checkpoint.
 
     Returns:
         The record, and topic, partition and offset of the event.
     """
-    for snapshot in published:
+    for prefix, snapshot in published:
+        if snapshot.coordinator_epoch < read_back.epochs.get(prefix, 0):
+            continue
         for topic, partition, offset in snapshot.through:
             if topic not in ends:
                 continue  # another prefix, which the checkpoint does not know yet
-            if offset >= ends[topic].get(partition, 0) and offset > read_back.get(topic, {}).get(
-                partition, -1
-            ):
+            before = read_back.taken.get(topic, {}).get(partition, -1)
+            if offset > max(ends[topic].get(partition, 0) - 1, before):
                 return snapshot, topic, partition, offset
     return None
 

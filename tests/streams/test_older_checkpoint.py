@@ -19,7 +19,14 @@ from muster.protocol.records import GroupGone
 from muster.protocol.split_records import parts
 from muster.streams.checkpoint import older_than_published
 from muster.streams.checkpoint.files import batch_ends
+from muster.streams.checkpoint.older_than_published import (
+    FILE,
+    NOTHING,
+    first_ahead,
+    note_read_back,
+)
 
+P = "muster"
 M, L = "muster.membership", "muster.lag"
 ENDS = {M: {0: 10, 1: 0}, L: {0: 5}}
 
@@ -40,21 +47,28 @@ def test_what_a_group_has_taken_in_and_the_checkpoint_has_not(
     through: tuple[tuple[str, int, int], ...], is_ahead: bool
 ) -> None:
     """The newest batch of the checkpoint ends at an offset behind its last event."""
-    published = [orders(), replace(orders(), through=through)]
-    ahead = older_than_published.first_ahead(published, ENDS, {})
+    published = [(P, orders()), (P, replace(orders(), through=through))]
+    ahead = first_ahead(published, ENDS, NOTHING)
     assert (ahead is not None) is is_ahead
 
 
 def test_groups_that_were_read_back_may_be_ahead_of_a_backlog() -> None:
-    """Their events up to there were taken in before; the first batches work through others'."""
+    """Their events up to there were taken in before; the first batches work through others'.
+
+    Records of earlier coordinators do not count: they may have the offsets of another cluster.
+    """
     before = replace(orders(), through=((M, 0, 700), (L, 0, 3)))
     checkpoint = MemoryCheckpoint({}, is_new=True)
-    taken = older_than_published.newest_taken([orders(), before])
-    older_than_published.note_read_back(checkpoint, taken)
-    assert checkpoint.read(older_than_published.FILE) == {M: {"0": 700}, L: {"0": 3}}
-    assert older_than_published.first_ahead([before], ENDS, taken) is None
-    later = replace(before, through=((M, 0, 701), (L, 0, 3)))
-    assert older_than_published.first_ahead([before, later], ENDS, taken) == (later, M, 0, 701)
+    note_read_back(checkpoint, {P: 4}, [(P, orders()), (P, before)])
+    kept = older_than_published._read_back(checkpoint.read(FILE))
+    assert kept == ({P: 4}, {M: {0: 700}, L: {0: 3}})
+    asks = replace(before, coordinator_epoch=4)
+    assert first_ahead([(P, asks)], ENDS, kept) is None
+    later = replace(asks, through=((M, 0, 701), (L, 0, 3)))
+    assert first_ahead([(P, asks), (P, later)], ENDS, kept) == (later, M, 0, 701)
+    foreign = replace(later, coordinator_epoch=3)
+    assert first_ahead([(P, foreign)], ENDS, kept) is None
+    assert older_than_published._read_back({}) == NOTHING
 
 
 def test_the_end_of_a_batch_as_spark_writes_it() -> None:
