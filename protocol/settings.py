@@ -203,7 +203,7 @@ SETTINGS: tuple[Setting, ...] = (
         "probing.rebalance.interval.ms",
         milliseconds(60_000),
         "how often the placement is computed again while copies catch up, besides each report that "
-        "a copy has caught up",
+        "a copy has caught up; and, with any assignor, after it failed",
         f"{_STREAMS} (KIP-441)",
         assignors=STREAMS_ASSIGNORS,
     ),

@@ -277,7 +277,7 @@ def _settle(draft: Draft) -> None:
         draft.causes.add("all releases acknowledged")
     if deadlines.follow_up_is_due(draft):
         if placement_pauses.is_pending(draft):
-            draft.due = True  # the assignor's failure was retriable
+            draft.due = True  # the assignor failed
         else:
             draft.possible_causes.add(causes.FOLLOW_UP)
             lag.ask_about_awaited(draft)

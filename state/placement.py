@@ -1,8 +1,10 @@
 """Placement of a generation: the group becomes a view, the assignor's placement a target.
 
 If the assignor raises or its placement is invalid, the group keeps its target, the cause gets the
-error, the generation stays pending (state Assigning), and the next change tries again. After a
-retriable error the assignor runs again at once, then every heartbeat interval (S1-F09).
+error, the generation stays pending (state Assigning), and the next change tries again. Without a
+change the assignor runs again after `probing.rebalance.interval.ms`: a plug-in that once took too
+long on a busy machine must not leave a dead member's tasks without an owner. After a retriable
+error it runs again at once, then every heartbeat interval (S1-F09).
 
 In the view, a task's previous owner is the member that holds it, or the target member if the task
 is moving there, so a new generation does not reverse a move that is under way.
@@ -421,10 +423,11 @@ def _failed(draft: Draft, failure: Failure) -> None:
     draft.target.moves = ()
     draft.reject(failure.origin, DeadLetter.ASSIGNOR_FAILED, failure.story)
     is_first = draft.timers.followup_ms is None
-    draft.timers.followup_ms = None
     if failure.retriable:
-        patience_ms = 0 if is_first else draft.settings.heartbeat_interval_ms
-        draft.timers.followup_ms = draft.sessions.clock_ms + patience_ms
+        pause_ms = 0 if is_first else draft.settings.heartbeat_interval_ms
+    else:
+        pause_ms = draft.settings.probing_rebalance_interval_ms
+    draft.timers.followup_ms = later(draft.sessions.clock_ms, pause_ms)
 
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:

@@ -6,7 +6,7 @@ repeats the mark of the wake-up, which proves that it was written after that pub
 that comes early, late, twice or from another machine changes only the next wake-up, so any number
 of clocks may run without knowing of each other.
 
-`tick_schedule` says which groups are due, `broker_time` what time it is, and `heartbeat_covers`
+`wake_up_schedule` says which groups are due, `broker_time` what time it is, and `heartbeat_covers`
 what a tick says of members that heartbeat apart. `Clock` runs them: one thread, one consumer, one
 producer.
 """
@@ -42,7 +42,7 @@ from muster.streams.background_thread import Complaints, Loop
 from muster.streams.broker_time import BrokerTime, steady_ms
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.heartbeat_reader import Listener
-from muster.streams.tick_schedule import Schedule
+from muster.streams.wake_up_schedule import Schedule
 
 POLL_S_MAX = 0.5
 """The longest wait for a wake-up record."""

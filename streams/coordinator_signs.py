@@ -1,4 +1,4 @@
-"""Signs of life: what a coordinator process says about itself once a second, and its claims.
+"""Signs of life: what a coordinator process says about itself once a second.
 
 They go to ``<prefix>.clock`` (`protocol.records.CoordinatorSign`), which the query does not read,
 so they make no micro-batch. A standby that reads none for a while claims (`standby_coordinator`).
@@ -16,27 +16,24 @@ from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.reader import read
-from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.codec import Encoded
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import SIGN_GROUP, key_of
-from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
+from muster.protocol.records import CoordinatorRole, CoordinatorSign
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Complaints, Loop
-from muster.streams.errors import KafkaUnreachable
 
 INTERVAL_MS = 1_000
 SILENT_MS = 3_000
 """How late a sign of life may be."""
-CLAIM_TIMEOUT_S = 60.0
+DELIVERY_TIMEOUT_S = 60.0
 
 
 class Signed(NamedTuple):
@@ -79,14 +76,14 @@ class Signs(Loop):
         is_well: Callable[[], bool],
     ) -> None:
         super().__init__("muster-signs")
-        self._job = job
+        self.job = job
         self._prefixes = tuple(prefixes)
         self._is_well = is_well
         self._role: CoordinatorRole | None = None
         self._epochs: Mapping[str, int] = {}
         self._changed = threading.Event()
         self._complaints = Complaints()
-        self._settings = clients.producer({"message.timeout.ms": int(CLAIM_TIMEOUT_S * 1000)})
+        self._settings = clients.producer({"message.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000)})
         replaced = partial(self._complaints.replaced, "the producer of signs of life")
         self._producer = LastingProducer(self._settings, KAFKA, replaced)
 
@@ -94,37 +91,6 @@ class Signs(Loop):
     def is_over(self) -> bool:
         """Whether no more signs are wanted: the process ends."""
         return self._closing.is_set()
-
-    def claim(self, prefix: str, follows: int, *, alone: bool, above: int = -1) -> int:
-        """Write a claim, with `follows` and `alone` as in `CoordinatorClaim`; return its epoch.
-
-        It is written again until the epoch is `above` that number.
-
-        Raises:
-            KafkaUnreachable: Kafka did not acknowledge the claim.
-        """
-        record = CoordinatorClaim(
-            job=self._job,
-            host=platform.node(),
-            version=version("muster-kafka"),
-            follows=follows,
-            alone=alone,
-        )
-        topic = topic_name(TopicKind.COORDINATOR, prefix)
-        try:
-            with access_check.fatal_named():
-                # A producer of its own: the thread serves the other one's callbacks.
-                producer = Producer(self._settings, logger=KAFKA)
-                epoch = -1
-                while epoch <= above:
-                    epoch = deliver(producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
-                return epoch
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            is_late = reason.code() == KafkaError._TIMED_OUT
-            why = f"no answer within {CLAIM_TIMEOUT_S:.0f} s" if is_late else reason.str()
-            story = f"Kafka did not acknowledge this coordinator's claim: {why}"
-            raise KafkaUnreachable(story) from None
 
     def stands_by(self) -> None:
         """From now on, say that this process waits as a standby."""
@@ -167,7 +133,7 @@ class Signs(Loop):
         for prefix in self._prefixes:
             topic = topic_name(TopicKind.CLOCK, prefix)
             if role is CoordinatorRole.STANDBY and self._closing.is_set():
-                self._produce(topic, Encoded(key_of(SIGN_GROUP, self._job), None, ()))
+                self._produce(topic, Encoded(key_of(SIGN_GROUP, self.job), None, ()))
                 continue
             self._produce(topic, codec.encode(self.sign(role, self._epochs.get(prefix, -1))))
 
@@ -187,7 +153,7 @@ class Signs(Loop):
     def sign(self, role: CoordinatorRole, epoch: int = -1) -> CoordinatorSign:
         """A sign of this process."""
         return CoordinatorSign(
-            job=self._job,
+            job=self.job,
             host=platform.node(),
             version=version("muster-kafka"),
             role=role,

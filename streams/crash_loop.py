@@ -16,6 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
+import structlog
+
+from muster.output import span
+from muster.protocol.records import CoordinatorRole
+from muster.streams import claims, coordinator_signs
+from muster.streams.checkpoint.files import Checkpoint
+from muster.streams.job_settings import JobConfig
+
+_log = structlog.get_logger("muster.streams")
+
 CLAIMS_MS = 600_000
 CLAIMS_MAX = 3
 """This many claims within `CLAIMS_MS` may be a crash loop."""
@@ -23,7 +33,35 @@ CLAIMS_READ = 30
 """How many claims are looked at: more than are ever made in order within `CLAIMS_MS`."""
 
 
-def careful_until_ms(claimed_ms: Mapping[str, int], stopped: Container[str] = ()) -> int:
+def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
+    """Until when the job runs every group batch in a child (epoch milliseconds); 0 = it does not.
+
+    Only a job with a new checkpoint is careful; from another one it knows the suspect batch.
+
+    Raises:
+        KafkaUnreachable, Unreachable: the claims, or the signs of life, could not be read.
+    """
+    until_ms = 0
+    for prefix, epoch in epochs.items() if checkpoint.is_new else ():
+        latest = claims.read(config.clients, prefix, epoch - CLAIMS_READ)
+        claimed_ms = {latest.read[e].job: at_ms for e, at_ms in latest.at_ms.items() if e <= epoch}
+        if over_ms(claimed_ms):  # rare, so only now the signs are read
+            since_ms = latest.at_ms[epoch] - CLAIMS_MS
+            signs = coordinator_signs.read_signs(config.clients, prefix, since_ms)
+            stopped = {s.sign.job for s in signs if s.sign.role is CoordinatorRole.STOPPED}
+            until_ms = max(until_ms, over_ms(claimed_ms, stopped))
+    if until_ms:
+        # No warning: a process that was killed counts as well, and `doctor` names a crash loop.
+        _log.info(
+            "careful: the coordinator may be in a crash loop, so each group is processed in a "
+            "child process, which is slower",
+            claims=f"{CLAIMS_MAX} or more within {span(CLAIMS_MS)}",
+            lasts=span(CLAIMS_MS),
+        )
+    return until_ms
+
+
+def over_ms(claimed_ms: Mapping[str, int], stopped: Container[str] = ()) -> int:
     """Until when the newest claimer is careful (epoch milliseconds); 0 = this is no crash loop.
 
     Args:

@@ -24,6 +24,7 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
@@ -33,7 +34,8 @@ if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import logs
 from muster.errors import BadInput
@@ -45,9 +47,10 @@ from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
-    claim,
+    claims,
     class_archive,
     coordinator_signs,
+    crash_loop,
     input_topic_settings,
     query,
     recovery,
@@ -68,6 +71,7 @@ from muster.streams.checkpoint import (
     topic_ids,
 )
 from muster.streams.checkpoint.files import Checkpoint, Offsets, open_checkpoint
+from muster.streams.clock import Clock
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.monitoring import Seen
@@ -143,11 +147,11 @@ def _run(config: JobConfig) -> int:
             log.info("takes over", why=vigil.why())
             checkpoint = takeover.claimable(checkpoint, config, job)
         else:
-            stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
+            checkpoint = stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
         ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         claimed = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, claimed.epochs)
-        watch = seen.claims(claim.Watch(config.clients, claimed.epochs, job, stop))
+        watch = seen.claims(claims.Watch(config.clients, claimed.epochs, job, stop))
         claimed, recovered = _read_back(config, checkpoint, signs, claimed, stop, seen)
         log.info("claimed", **{f"epoch[{p}]": epoch for p, epoch in claimed.epochs.items()})
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
@@ -159,19 +163,17 @@ def _run(config: JobConfig) -> int:
         if recovered is not None and not stop.is_set():
             starting = _load(spark, config, processor, recovered, claimed.epochs, stop, seen, keys)
         if not stop.is_set():
-            running = sink.write(query.frame(spark, config, processor, starting), config)
-            log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            seen.runs(clock)
+            frame = query.frame(spark, config, processor, starting)
             stack.enter_context(class_archive.Maker(archive, spark_session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
-            query.await_end(running, stop, seen.progress)
+            _serve(config, frame, stop, seen, clock, log)
         last_run.ended(checkpoint)
         _raise_cause(stop, kept, watch)
         log.info("stopped")
         return DONE
 
 
-def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claim.Watch) -> None:
+def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claims.Watch) -> None:
     """Raise what has stopped the job, unless a signal has."""
     if stop.is_signalled:
         return
@@ -213,7 +215,7 @@ def _processor(
         group_cpu_s=config.group_cpu_ms / 1000,
         python_bytes_max=config.python_bytes_max,
         suspect_batch=last_run.suspect_batch(checkpoint),
-        careful_until_ms=takeover.careful_until_ms(checkpoint, config, epochs),
+        careful_until_ms=crash_loop.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
 
@@ -235,7 +237,10 @@ def _read_back(
     seen: Seen,
 ) -> tuple[takeover.Claimed, recovery.Recovered | None]:
     """The claims with which the job goes on, and the groups, if the checkpoint is new."""
-    if not checkpoint.is_new or stop.is_set():
+    if stop.is_set():
+        return claimed, None
+    if not checkpoint.is_new:
+        older_than_published.note_start(checkpoint, claimed.epochs)
         return claimed, None
     recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
     claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
@@ -265,9 +270,30 @@ def _load(
     recovery.wake_all(config.clients, recovered, epochs, keys, seen.gets_on)
     initial = recovery.initial_state(spark, recovered, seen.gets_on)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
-    running = sink.write(frame, config)
-    query.await_end(running, stop, seen.progress, query.Calm(running))
+    start = partial(sink.write, frame, config)
+
+    def wait(running: StreamingQuery) -> None:
+        query.await_end(running, stop, seen.progress, query.Calm(running))
+
+    query.see_through(start(), start, wait)
     return None
+
+
+def _serve(
+    config: JobConfig,
+    frame: DataFrame,
+    stop: threading.Event,
+    seen: Seen,
+    clock: Clock,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Run the query until the job ends."""
+    start = partial(sink.write, frame, config)
+    running = start()
+    log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
+    seen.runs(clock)
+    wait = partial(query.await_end, stop=stop, progress=seen.progress)
+    query.see_through(running, start, wait)
 
 
 def stop_spark(spark: SparkSession, stop: stopping.Stop) -> None:

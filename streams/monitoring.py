@@ -12,7 +12,7 @@ import structlog
 
 from muster.protocol.errors import ConfigError
 from muster.signing.followed_key_file import KeyFile
-from muster.streams import claim, coordinator_signs, standby_coordinator
+from muster.streams import claims, coordinator_signs, standby_coordinator
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
 from muster.streams.discovery_thread import Discovery, Pace
@@ -34,7 +34,7 @@ class Seen:
 
     def __init__(self, config: JobConfig, stack: ExitStack) -> None:
         self._config, self._stack = config, stack
-        self._watch: claim.Watch | None = None
+        self._watch: claims.Watch | None = None
         self._metrics = Metrics()
         holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
         self.health = Health(config.stall_ms / 1000, holds, config.group_cpu_ms / 1000)
@@ -59,7 +59,7 @@ class Seen:
         health.depends_on("thread that writes signs of life", lambda: signs.alive or signs.is_over)
         health.depends_on("standby's watch", lambda: vigil.alive or not health.is_standby)
 
-    def claims(self, watch: claim.Watch) -> claim.Watch:
+    def claims(self, watch: claims.Watch) -> claims.Watch:
         """Start the watch on later claims; from now on each step of the start has a time limit."""
         self._watch = self._stack.enter_context(watch)
         self.gets_on()

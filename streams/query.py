@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +21,18 @@ from muster.streams.observability.spark_reports import Progress, is_idle
 from muster.streams.operator_envelope import Operator
 from muster.streams.processor import GroupProcessor
 
+_log = structlog.get_logger("muster.streams")
+
 LOOK_S = 0.25
 """Seconds between two looks of the main loop at its signals and at Spark's reports."""
 CALM_S = 0.5
 """A query that reads no rows for so long is calm: it has answered the members that waited."""
 CALM_S_MAX = 10.0
 """So long after its start a query counts as calm, because a large fleet never stops writing."""
+STARTS_MAX = 3
+_PYTHON_IS_LATE = "Python worker failed to connect back"
+"""Spark's words for it: before the first batch of a query it starts a Python process and waits ten
+seconds for it, which no setting changes. On an overloaded machine that is too short."""
 _CALLED = "An error occurred while calling"
 """The line that Py4J puts before Java's message."""
 _CAUSED = "Caused by: "
@@ -49,6 +56,29 @@ def frame(
         timeMode="None",
         initialState=None if initial is None else initial.groupBy("lane"),
     )
+
+
+def see_through(
+    running: StreamingQuery,
+    start_again: Callable[[], StreamingQuery],
+    wait: Callable[[StreamingQuery], None],
+) -> None:
+    """`wait` for the end of a query; start it again if Spark's Python process was late.
+
+    No batch has been processed then, so the query begins where it would have begun.
+
+    Raises:
+        QueryFailed: the query ended with another error, or `STARTS_MAX` times with this one.
+    """
+    for more_starts in reversed(range(STARTS_MAX)):
+        try:
+            wait(running)
+            return
+        except QueryFailed as error:
+            if not more_starts or _PYTHON_IS_LATE not in f"{error} {error.__cause__}":
+                raise
+        _log.warning("the query starts again: Spark's Python process did not start within 10 s")
+        running = start_again()
 
 
 def await_trial(running: StreamingQuery, is_over: Callable[[], bool]) -> None:

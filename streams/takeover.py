@@ -1,7 +1,4 @@
-"""How a standby takes over: it rehearses the query, waits for its turn, and claims.
-
-Whether it is careful from then on (`crash_loop`), it reads from the claims.
-"""
+"""How a standby takes over: it rehearses the query, waits for its turn, and claims."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ from typing import NamedTuple
 import structlog
 from pyspark.sql import SparkSession
 
-from muster.output import span
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorRole, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import (
+    claims,
     coordinator_signs,
-    crash_loop,
     rehearsal,
     source,
     spark_session,
@@ -91,8 +87,8 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
     look = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
     if look.overtaken_by is not None:
         return _emptied(checkpoint, job, newest=look.overtaken_by.job)
-    if fault := older_than_published.fault(checkpoint, config.clients, config.prefixes):
-        return _emptied(checkpoint, job, why=str(fault))
+    if why := older_than_published.story(checkpoint, config.clients, config.prefixes):
+        return _emptied(checkpoint, job, why=why)
     stale_checkpoint.note(checkpoint, job, look)
     return checkpoint
 
@@ -144,7 +140,9 @@ def claimed(
     predecessors_obey: dict[str, bool] = {}
     for prefix in config.prefixes:
         follows = vigil.follows(prefix)
-        epochs[prefix] = signs.claim(prefix, follows.epoch, alone=follows.obeys)
+        epochs[prefix] = claims.write(
+            config.clients, prefix, signs.job, follows=follows.epoch, alone=follows.obeys
+        )
         predecessors_obey[prefix] = follows.predecessors_obey(epochs[prefix])
     signs.runs(epochs)
     return Claimed(epochs, predecessors_obey)
@@ -170,40 +168,12 @@ def claimed_above_groups(
         known = max((s.coordinator_epoch for p, s in snapshots if p == prefix), default=-1)
         if known < epoch:
             continue
-        if stale_checkpoint.read_claims(config.clients, prefix).newest > epoch:
+        if claims.read(config.clients, prefix).newest > epoch:
             continue  # a later job has claimed and published meanwhile, and this one stops
-        epochs[prefix] = signs.claim(prefix, epoch, alone=False, above=known)
+        epochs[prefix] = claims.write(
+            config.clients, prefix, signs.job, follows=epoch, alone=False, above=known
+        )
         predecessors_obey[prefix] = False  # how many there were, the claims do not say any more
         _log.info("claimed above the groups", prefix=prefix, was=epoch, known=known)
     signs.runs(epochs)
     return Claimed(epochs, predecessors_obey)
-
-
-def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[str, int]) -> int:
-    """Until when the job runs every group batch in a child (epoch milliseconds); 0 = it does not.
-
-    Only a job with a new checkpoint is careful; from another one it knows the suspect batch.
-
-    Raises:
-        KafkaUnreachable, Unreachable: the claims, or the signs of life, could not be read.
-    """
-    until_ms = 0
-    for prefix, epoch in epochs.items() if checkpoint.is_new else ():
-        claims = stale_checkpoint.read_claims(
-            config.clients, prefix, epoch - crash_loop.CLAIMS_READ
-        )
-        claimed_ms = {claims.read[e].job: at_ms for e, at_ms in claims.at_ms.items() if e <= epoch}
-        if crash_loop.careful_until_ms(claimed_ms):  # rare, so only now the signs are read
-            since_ms = claims.at_ms[epoch] - crash_loop.CLAIMS_MS
-            signs = coordinator_signs.read_signs(config.clients, prefix, since_ms)
-            stopped = {s.sign.job for s in signs if s.sign.role is CoordinatorRole.STOPPED}
-            until_ms = max(until_ms, crash_loop.careful_until_ms(claimed_ms, stopped))
-    if until_ms:
-        # No warning: a process that was killed counts as well, and `doctor` names a crash loop.
-        _log.info(
-            "careful: the coordinator may be in a crash loop, so each group is processed in a "
-            "child process, which is slower",
-            claims=f"{crash_loop.CLAIMS_MAX} or more within {span(crash_loop.CLAIMS_MS)}",
-            lasts=span(crash_loop.CLAIMS_MS),
-        )
-    return until_ms

@@ -55,7 +55,12 @@ func connect(w *Worker, servers []string) (*Link, error) {
 	}
 	l := &Link{w: w, kafka: kafka, admin: kadm.NewClient(kafka), keys: keys, key: w.group + "|" + w.member}
 	w.send = l.send
-	l.partition, l.position = find(assignments, l.key, l.admin.ListEndOffsets)
+	l.partition, l.position, err = l.own()
+	for err != nil {
+		log.Printf("where %s ends is not known yet: %v", assignments, err)
+		time.Sleep(time.Second)
+		l.partition, l.position, err = l.own()
+	}
 	l.read(kgo.NewOffset().At(l.position))
 	go l.follow()
 	return l, nil
@@ -98,18 +103,41 @@ func (l *Link) send(value []byte, counts bool) {
 
 // askEnd asks for the end of the partition, and which one it is: the topic may have grown.
 func (l *Link) askEnd(atMs int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	listed, err := l.admin.ListEndOffsets(ctx, assignments)
+	partition, end, err := l.own()
 	l.w.inbox <- func() {
-		if offsets := listed[assignments]; err == nil && listed.Error() == nil && len(offsets) > 0 {
-			l.moveTo(partitionOf(l.key, len(offsets)))
+		if err == nil {
+			l.moveTo(partition)
 			if l.endMs == 0 { // an earlier end must be reached first
-				l.end, l.endMs = offsets[l.partition].Offset, atMs
+				l.end, l.endMs = end, atMs
 			}
 		}
 		l.reached(l.partition, l.position)
 	}
+}
+
+// own asks for the partition that the key belongs to, and its end.
+func (l *Link) own() (int32, int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	topics, err := l.admin.ListTopics(ctx, assignments)
+	if err != nil {
+		return 0, 0, err
+	}
+	listed, err := l.admin.ListEndOffsets(ctx, assignments)
+	return endOfOwn(l.key, topics[assignments], listed, err)
+}
+
+// endOfOwn looks at one partition only: another one may have no leader, or its leader may be silent.
+func endOfOwn(key string, topic kadm.TopicDetail, listed kadm.ListedOffsets, failure error) (int32, int64, error) {
+	if len(topic.Partitions) == 0 {
+		return 0, 0, cmp.Or(topic.Err, failure, errors.New("it has no partitions"))
+	}
+	partition := partitionOf(key, len(topic.Partitions))
+	end, known := listed.Lookup(topic.Topic, partition)
+	if !known {
+		return 0, 0, cmp.Or(failure, errors.New("no answer"))
+	}
+	return partition, end.Offset, end.Err
 }
 
 // reached notes how far a partition was read. A record that cannot be decoded may revoke tasks: until
@@ -219,13 +247,6 @@ func (l *Link) readNames(names Names, wanted uint64) {
 }
 
 type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
-
-// find returns the partition of a key, and its end or beginning.
-func find(topic, key string, list listing) (int32, int64) {
-	offsets := listed(topic, list)
-	partition := partitionOf(key, len(offsets))
-	return partition, offsets[partition].Offset
-}
 
 // listed asks until it has an answer for every partition.
 func listed(topic string, list listing) map[int32]kadm.ListedOffset {

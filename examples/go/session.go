@@ -26,6 +26,9 @@ type Running struct {
 // From the first stopped task to the report, so that tasks that stop together are one report.
 const gatherMs = 50
 
+// Work that ends by itself later than this after the join has not failed again and again.
+const failuresMs = 60_000
+
 // Worker is one member. Only the loop uses its fields, except lease; other goroutines put functions
 // into the inbox for the loop to call.
 type Worker struct {
@@ -46,7 +49,8 @@ type Worker struct {
 	joinsMs     [][2]int64   // when acknowledged joins were sent and acknowledged, until one is answered
 	sentMs      int64
 	joinAtMs    int64
-	attempts    int
+	attempts    int   // joins of this session; if 0, the session is over and another one begins at joinAtMs
+	failures    int   // sessions that work ended by itself, one soon after the other
 	beating     bool  // a heartbeat is in flight
 	reportMs    int64 // when to report what has stopped; 0 = nothing has
 	leaving     bool
@@ -55,7 +59,8 @@ type Worker struct {
 // hear acts on a record, unless it is for another session, old or repeated.
 func (w *Worker) hear(a *Assignment) {
 	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
-	if w.fenced() || !mine || a.CoordinatorEpoch < w.coordinator {
+	isOver := w.newest == nil && w.attempts == 0
+	if w.fenced() || isOver || !mine || a.CoordinatorEpoch < w.coordinator {
 		return
 	}
 	w.coordinator = a.CoordinatorEpoch
@@ -174,8 +179,24 @@ func (w *Worker) fenced() bool {
 	return over
 }
 
-// lose stops every task, then joins again under another incarnation.
-func (w *Worker) lose(why string) {
+// failed: work has ended by itself. If it does so again and again, the joins wait, longer each time, while the
+// tasks wait for the member. Otherwise it would leave and join as fast as the coordinator answers.
+func (w *Worker) failed(held Held) {
+	if bootMs() >= w.firstMs+failuresMs {
+		w.failures = 0
+	}
+	pauseMs := int64(0)
+	if w.failures > 0 {
+		pauseMs = min(int64(500)<<min(w.failures, 6), 30_000)
+	}
+	w.failures++
+	w.loseFor(pauseMs, held.Task.String()+" ended by itself")
+}
+
+func (w *Worker) lose(why string) { w.loseFor(0, why) }
+
+// loseFor stops every task, then joins again under another incarnation, after a pause.
+func (w *Worker) loseFor(pauseMs int64, why string) {
 	if w.newest == nil {
 		return
 	}
@@ -185,7 +206,8 @@ func (w *Worker) lose(why string) {
 	w.newest, w.beating, w.reportMs, w.attempts = nil, false, 0, 0
 	if !w.leaving { // otherwise the loop sends the leave
 		w.leave(1)
-		w.begin()
+		w.joinAtMs = bootMs() + pauseMs
+		w.tick()
 	}
 }
 
@@ -257,7 +279,12 @@ func (w *Worker) ofSession(frame string) []byte {
 // tick writes what is due by the clock.
 func (w *Worker) tick() {
 	if w.newest == nil {
-		if !w.leaving && bootMs() >= w.joinAtMs {
+		if w.leaving || bootMs() < w.joinAtMs {
+			return
+		}
+		if w.attempts == 0 {
+			w.begin()
+		} else {
 			w.join()
 		}
 	} else if w.fenced() {
@@ -342,7 +369,7 @@ func (w *Worker) stopped(held Held, running *Running) {
 		return
 	}
 	if !running.stopping {
-		w.lose(held.Task.String() + " ended by itself")
+		w.failed(held)
 		return
 	}
 	// While the member leaves, others wait for what a record has revoked; the leave releases the rest.

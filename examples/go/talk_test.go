@@ -242,3 +242,36 @@ func TestLeaseEnds(t *testing.T) {
 		t.Error(said.String())
 	}
 }
+
+// TestFails: work that ends by itself again and again makes the joins wait, longer each time. Meanwhile no record
+// counts, and a leave is still that of the session before.
+func TestFails(t *testing.T) {
+	sent := []string{}
+	w := &Worker{member: "W1", inbox: make(chan func(), 1000), held: map[Held]*Running{},
+		send: func(value []byte, _ bool) { sent = append(sent, string(value[:10])) }}
+	task := Task{"0_", 0}
+	w.begin()
+	for _, pauseMs := range []int64{0, 1_000, 2_000, 4_000} {
+		session := w.session
+		record := &Assignment{Incarnation: session, SessionTimeoutMs: 60_000, wanted: map[Task]int{task: active}}
+		w.hear(record)
+		sent = nil
+		beforeMs := bootMs()
+		w.stopped(Held{task, active}, w.held[Held{task, active}])
+		if pauseMs == 0 {
+			if !slices.Equal(sent, []string{leaveFrame, joinFrame}) {
+				t.Fatalf("%q is sent after the first failure", sent)
+			}
+			continue
+		}
+		w.hear(record)
+		if w.joinAtMs < beforeMs+pauseMs || w.newest != nil || w.session != session {
+			t.Errorf("joins after %d ms instead of %d", w.joinAtMs-beforeMs, pauseMs)
+		}
+		w.joinAtMs = bootMs()
+		w.tick()
+		if !slices.Equal(sent, []string{leaveFrame, joinFrame}) || w.session == session {
+			t.Fatalf("%q is sent after the pause", sent)
+		}
+	}
+}

@@ -9,6 +9,9 @@ import { read } from "./wire.js";
 const PREFIX = process.env.MUSTER_TOPIC_PREFIX ?? "muster";
 const [MEMBERSHIP, ASSIGNMENTS, GROUPS] = ["membership", "assignments", "groups"].map((kind) => `${PREFIX}.${kind}`);
 
+const ANSWER_MS = 10_000; // how long a broker may be silent: the client's own 30 s are too much of a session
+const [WRITE_MS, PAUSE_MS] = [200_000, 200]; // how long a record is tried, and the pause between two attempts
+
 // One member's connection.
 export class Link {
   #names = new Map(); // the group's dictionaries, by version
@@ -17,30 +20,60 @@ export class Link {
   #unread = false; // the newest record could not be decoded
   #unsure = false; // whether the newest written record is in Kafka
   #closing = false;
+  #makers; // how to make a client, and the brokers that it asks in turn
 
   static async open(group, member, servers) {
     const link = new Link();
     const path = process.env.MUSTER_SIGNING_KEYS;
     Object.assign(link, { group, mine: `${group}|${member}`, keys: path ? new Keyring(path) : null });
     const { Consumer, Producer } = await import("@platformatic/kafka");
-    const options = { clientId: `muster-${member}`, bootstrapBrokers: servers.split(",") };
-    link.kafka = new Consumer({ ...options, groupId: "unused" });
+    const options = { clientId: `muster-${member}`, requestTimeout: ANSWER_MS };
     const partitioner = (_, key) => murmur2(key) & 0x7fffffff; // the library's own default differs
-    link.producer = new Producer({ ...options, idempotent: true, acks: -1, partitioner, retries: 1000, retryDelay: 200 });
+    const writing = { idempotent: true, acks: -1, partitioner, retries: 2, retryDelay: PAUSE_MS };
+    const maker = (Client, more) => {
+      const brokers = servers.split(",");
+      return { brokers, make: () => new Client({ ...options, ...more, bootstrapBrokers: [...brokers] }) };
+    };
+    link.#makers = { kafka: maker(Consumer, { groupId: "unused" }), producer: maker(Producer, writing) };
+    for (const kind of ["kafka", "producer"]) link[kind] = link.#makers[kind].make();
     [link.partition, link.start] = await link.#find(ASSIGNMENTS, link.mine, -1n); // read from the end, then join
     return link;
   }
 
-  // One value after the other. After a failure Kafka may have the record, and the client would give its sequence
+  // One value after the other. The client asks the broker that led the partition until it answers, even if another one
+  // leads by now. So the client tries a few times only, and each attempt here looks at who leads. All attempts use one
+  // sequence number: Kafka keeps one of them. After the last, Kafka may have the record, and the client would give its
   // number to the next one, which Kafka then drops as a repetition. A new producer id has new numbers.
   async write(value) {
-    if (this.#unsure) await this.producer.initIdempotentProducer({});
-    const key = Buffer.from(this.group);
-    const headers = new Map();
-    if (this.keys) headers.set(Buffer.from("signature"), this.keys.sign(this.group, MEMBERSHIP, key, value));
-    this.#unsure = true;
-    await this.producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
-    this.#unsure = false;
+    const [key, endMs] = [Buffer.from(this.group), bootMs() + WRITE_MS];
+    for (let isUnsure = this.#unsure; ; await sleep(PAUSE_MS)) {
+      const { producer } = this;
+      try {
+        if (isUnsure) await producer.initIdempotentProducer({});
+        if (isUnsure) isUnsure = this.#unsure = false;
+        const headers = new Map();
+        if (this.keys) headers.set(Buffer.from("signature"), this.keys.sign(this.group, MEMBERSHIP, key, value));
+        this.#unsure = true;
+        await producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
+        this.#unsure = false;
+        return;
+      } catch (error) {
+        this.#renew("producer", producer, error);
+        const mayHelp = error.findBy && !error.findBy("canRetry", false);
+        if (!mayHelp || this.#closing || bootMs() >= endMs) throw error;
+      }
+    }
+  }
+
+  // A client asks the first broker that it is connected to, and stays connected to one that is silent, as when its
+  // machine is gone. So a new client begins with the next broker.
+  #renew(kind, client, error) {
+    if (!error.findBy?.("message", "Request timed out") || this[kind] !== client) return;
+    const { brokers, make } = this.#makers[kind];
+    brokers.push(brokers.shift());
+    this[kind] = make();
+    for (const [, { socket }] of client.connections) socket?.destroy();
+    client.close(true).catch(() => {});
   }
 
   // Gives the worker what is written to it, until this is closed.
@@ -117,10 +150,10 @@ export class Link {
   // taken the last batches below the end: then an answer has none. Those of an open transaction are
   // not given either, but may still come: the stable offset is below the end then.
   async #read(topic, key, partition, offset, take, reached) {
-    this.kafka.topics.track(topic);
     for (let ended = false; !ended && !this.#closing; )
       await this.#patiently(`reading ${topic}-${partition}`, async () => {
         const askedMs = bootMs();
+        this.kafka.topics.track(topic);
         const { topics } = await this.kafka.metadata({ topics: [topic], forceUpdate: true });
         const { id, partitions, partitionsCount } = topics.get(topic);
         if ((ended = key !== null && partitionOf(key, partitionsCount) !== partition)) return;
@@ -146,12 +179,15 @@ export class Link {
 
   // Asks until there is an answer; undefined once this is closed.
   async #patiently(what, call) {
-    while (!this.#closing)
+    while (!this.#closing) {
+      const { kafka } = this;
       try {
         return await call();
       } catch (error) {
         console.error(`${what}: ${error.message}`);
+        this.#renew("kafka", kafka, error);
         await sleep(500);
       }
+    }
   }
 }

@@ -7,10 +7,12 @@ import { nameOf, namesOf, ROLES, writeSets } from "./tasks.js";
 import { bytesOf, write } from "./wire.js";
 
 const GATHER_MS = 50; // from the first stopped task to the report
+const FAILURES_MS = 60_000; // work that ends by itself later than this after the join has not failed again and again
 const FLUSH_MS = 10_000; // how long Kafka may take for the last events
 
 export class Worker {
   session = 0n; // incarnation; 0 = not joining
+  former = 0n; // the session that was left and is followed by another one at joinAtMs; 0 = none
   newest = null; // the assignment in force; null = not a member
   coordinator = -1; // the highest coordinator epoch seen
   held = new Map(); // "role task" -> { key, task, role, stopping, ready, stop, done }
@@ -24,6 +26,7 @@ export class Worker {
   sentMs = 0;
   joinAtMs = 0;
   attempts = 0;
+  failures = 0; // sessions that work ended by itself, one soon after the other
   beating = false; // a heartbeat is in flight
   reportMs = 0; // when to report what has stopped; 0 = nothing has
   leaving = false;
@@ -113,20 +116,31 @@ export class Worker {
     return over;
   }
 
-  lose(why) { // stop every task, then join under another incarnation
+  // Work has ended by itself. If it does so again and again, the joins wait, longer each time, while the tasks wait
+  // for the member. Otherwise it would leave and join as fast as the coordinator answers.
+  failed(held) {
+    if (bootMs() >= this.firstMs + FAILURES_MS) this.failures = 0;
+    const pauseMs = this.failures ? Math.min(500 * 2 ** this.failures, 30_000) : 0;
+    this.failures++;
+    this.lose(`${nameOf(held.task)} ended by itself`, pauseMs);
+  }
+
+  lose(why, pauseMs = 0) { // stop every task, then join under another incarnation
     console.error(`lost everything: ${why}`);
     const incarnation = this.session;
     Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, reportMs: 0 });
     this.stopAll().then(() => {
       this.send("Leave", { incarnation, temporary: !this.leaving });
-      if (this.leaving) this.left();
-      else this.begin();
+      if (this.leaving) return this.left();
+      [this.former, this.joinAtMs] = [incarnation, bootMs() + pauseMs];
+      this.tick();
     });
   }
 
   // ---- events
 
   begin() {
+    this.former = 0n;
     this.session = randomBytes(8).readBigUInt64LE() >> 1n || 1n;
     this.firstMs = this.readMs = bootMs(); // nothing is written to a session before its first join
     this.joinsMs = [];
@@ -142,7 +156,9 @@ export class Worker {
     if (this.fenced()) return;
     const now = bootMs();
     if (this.newest === null) {
-      if (this.session && !this.leaving && now >= this.joinAtMs) this.join();
+      if (this.leaving || now < this.joinAtMs) return;
+      if (this.former) this.begin();
+      else if (this.session) this.join();
     } else if (this.reportMs && now >= this.reportMs) this.report();
     else if (!this.beating && now >= this.sentMs + this.newest.heartbeat_interval_ms) {
       this.beating = true;
@@ -235,7 +251,7 @@ export class Worker {
     }).finally(() => {
       this.say("stop", held, given);
       if (this.held.get(key) !== held || ending.signal.aborted || this.fenced()) return; // work may notice that first
-      this.lose(`${nameOf(task)} ended by itself`);
+      this.failed(held);
     });
   }
 
@@ -262,9 +278,10 @@ export class Worker {
   leave() { // when every task has stopped
     this.leaving = true;
     for (const held of this.held.values()) if (!held.stopping) this.stop(held);
-    if (this.held.size || !this.session) return;
-    this.send("Leave", { incarnation: this.session });
-    [this.newest, this.session] = [null, 0n];
+    const incarnation = this.session || this.former;
+    if (this.held.size || !incarnation) return;
+    this.send("Leave", { incarnation });
+    [this.newest, this.session, this.former] = [null, 0n, 0n];
     this.left();
   }
 

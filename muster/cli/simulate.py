@@ -62,6 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Play one scenario; with --lines, one per line; with --lives, many."""
     if args.lives is not None:
+        if args.lines:
+            raise BadInput("--lines reads many scenarios, --lives plays one many times: give one")
         return _live(args)
     if args.scenario is None and args.seed is None:
         raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")

@@ -148,7 +148,8 @@ class Timeline:
         for since_ms in self._down_since.values():
             self.downtime_ms += at_ms - since_ms
         is_moving = any(member.state is not MemberState.STABLE for member in group.roster)
-        is_moving |= group.generation > group.target.generation or group.target.again
+        # A group without tasks has a generation that waits, and is at rest all the same.
+        is_moving |= group.state is GroupState.ASSIGNING or group.target.again
         is_moving |= group.timers.delay_until_ms is not None
         self.settled = not is_moving
 

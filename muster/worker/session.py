@@ -2,8 +2,8 @@
 
 It decides when to join, report and send heartbeats, which tasks to take and release, and when the
 lease on them ends. It has no Kafka, threads, callbacks or clock: `step` gets an input and the time,
-and returns actions (`messages.py`). `TABLE` below has every input of every state and where it
-leads; the methods it names are in `session_steps.py`.
+and returns actions (`session_messages.py`). `TABLE` below has every input of every state and where
+it leads; the methods it names are in `session_steps.py`.
 
 Theory of operation. Every record from the coordinator is the member's whole assignment. The member
 takes what the record adds when it reads the record, and releases what it holds beyond it. A

@@ -6,6 +6,8 @@ it, because no other job has claimed. A job that went on from there would take t
 other batches and decide otherwise: it fences members, gives tasks to two owners, and fencing tokens
 go back.
 
+So such a checkpoint is emptied, and the groups are read back, as after a loss.
+
 A record of ``<prefix>.groups`` shows it. It names the events that its group has taken in, and Spark
 writes where a batch ends (``offsets/N``) before anything of the batch is published. So no group has
 taken in more than the newest batch of its checkpoint, except what it had taken in when it was read
@@ -30,7 +32,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.checkpoint.files import Checkpoint, Offsets
-from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
+from muster.streams.errors import KafkaUnreachable
 
 FILE = "muster-read-back.json"
 _EPOCHS, _TAKEN = "epochs", "taken"
@@ -52,19 +54,15 @@ class ReadBack(NamedTuple):
     taken: Offsets
 
 
-NOTHING = ReadBack({}, {})
-"""Of a checkpoint into which no group was read back."""
+def story(checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str]) -> str | None:
+    """What a checkpoint lacks of what was published, in words; None = it lacks nothing.
 
-
-def fault(
-    checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str]
-) -> StaleCheckpoint | None:
-    """The error for a checkpoint that lacks a published batch; None = it lacks none.
+    Nothing is concluded for a checkpoint on which only earlier versions ran: they kept no file.
 
     Raises:
         KafkaUnreachable: the published records could not be read.
     """
-    if checkpoint.is_new:
+    if checkpoint.is_new or not (kept := checkpoint.read(FILE)):
         return None
     # The records first: a process that still runs on this checkpoint begins a batch, then publishes
     # it.
@@ -72,8 +70,14 @@ def fault(
     ends = checkpoint.begun_ends()
     if ends is None:
         return None
-    ahead = first_ahead(published, ends, _read_back(checkpoint.read(FILE)))
-    return None if ahead is None else StaleCheckpoint(_story(checkpoint.folder, *ahead))
+    ahead = first_ahead(published, ends, _read_back(kept))
+    return None if ahead is None else _story(*ahead)
+
+
+def note_start(checkpoint: Checkpoint, epochs: Mapping[str, int]) -> None:
+    """Note the epochs of a start on a checkpoint of an earlier version; later starts compare."""
+    if not checkpoint.read(FILE):
+        note_read_back(checkpoint, epochs, ())
 
 
 def note_read_back(
@@ -91,9 +95,7 @@ def note_read_back(
 
 
 def _read_back(content: Mapping[str, Any]) -> ReadBack:
-    """What `note_read_back` has kept; earlier versions kept nothing."""
-    if not content:
-        return NOTHING
+    """What `note_read_back` has kept."""
     taken = {t: {int(p): int(o) for p, o in each.items()} for t, each in content[_TAKEN].items()}
     return ReadBack({str(p): int(epoch) for p, epoch in content[_EPOCHS].items()}, taken)
 
@@ -123,13 +125,12 @@ def first_ahead(
     return None
 
 
-def _story(folder: str, snapshot: GroupSnapshot, topic: str, partition: int, offset: int) -> str:
+def _story(snapshot: GroupSnapshot, topic: str, partition: int, offset: int) -> str:
     return (
-        f"the checkpoint {folder} is behind: group {snapshot.group} was published with the event "
-        f"at offset {offset} of {topic}, partition {partition}, which no batch of the checkpoint "
-        "has. Probably its machine was restored from a backup or a snapshot, or lost power before "
-        "the disk had everything. From here, fencing tokens would go back. Give --checkpoint a new "
-        "folder: the groups are read back from Kafka, and no task moves"
+        f"group {snapshot.group} was published with the event at offset {offset} of {topic}, "
+        f"partition {partition}, which no batch of the checkpoint has. Probably the machine was "
+        "restored from a backup or a snapshot, or lost power before its disk had everything. The "
+        "groups are read back from Kafka, and no task moves"
     )
 
 

@@ -18,41 +18,23 @@ by the newest claim.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+import structlog
 
 from muster.kafka.client_settings import ClientSettings
-from muster.logs import KAFKA
-from muster.protocol import codec
-from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
-from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import claims
 from muster.streams.checkpoint import older_than_published
 from muster.streams.checkpoint.files import Checkpoint
-from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
+from muster.streams.errors import StaleCheckpoint
+
+_log = structlog.get_logger("muster.streams")
 
 FILE = "muster-jobs.json"
 JOBS_MAX = 100
 """Number of newest ids that are kept, besides those of the newest claims."""
-READ_TIMEOUT_S = 30.0
 _JOBS, _LOOKED_AT = "jobs", "looked_at"
-
-
-class Claims(NamedTuple):
-    """Claims of one prefix.
-
-    Attributes:
-        newest: epoch of the newest one; -1 = there is none.
-        read: epoch → claim, ascending; what cannot be decoded is left out.
-        at_ms: epoch → broker timestamp of the claim, epoch milliseconds.
-    """
-
-    newest: int
-    read: Mapping[int, CoordinatorClaim]
-    at_ms: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +54,18 @@ class Look:
 
 def check(
     checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str], job: str
-) -> None:
+) -> Checkpoint:
     """Check, before the claim, that the checkpoint is not behind; write this job's id into it.
 
     A new checkpoint that is behind is emptied: a first batch was begun in it and never committed.
-    Otherwise Spark would begin that batch again, with everything since then in it.
+    Otherwise Spark would begin that batch again, with everything since then in it. One that lacks
+    what its own job has published is emptied, too.
+
+    Returns:
+        The checkpoint with which the job claims.
 
     Raises:
-        StaleCheckpoint: a job with another checkpoint was the coordinator since, or the checkpoint
-            lacks what its own job has published.
+        StaleCheckpoint: a job with another checkpoint was the coordinator since.
         KafkaUnreachable: the claims, or the published records, could not be read.
     """
     found = look(checkpoint, clients, prefixes)
@@ -89,9 +74,11 @@ def check(
     if found.overtaken_by is not None:
         is_newest = found.overtaken_by.job in found.jobs
         raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
-    if fault := older_than_published.fault(checkpoint, clients, prefixes):
-        raise fault
+    if why := older_than_published.story(checkpoint, clients, prefixes):
+        _log.warning("checkpoint emptied", checkpoint=checkpoint.folder, why=why)
+        checkpoint, found = checkpoint.emptied(), Look()
     note(checkpoint, job, found)
+    return checkpoint
 
 
 def stale(checkpoint: Checkpoint, claim: CoordinatorClaim, *, is_newest: bool) -> StaleCheckpoint:
@@ -119,11 +106,11 @@ def look(checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str
     newest_jobs: set[str] = set()
     overtaken_by: CoordinatorClaim | None = None
     for prefix in prefixes:
-        claims = read_claims(clients, prefix, looked_at.get(prefix))
-        newest[prefix] = claims.newest
-        if claims.newest in claims.read:
-            newest_jobs.add(claims.read[claims.newest].job)
-        overtaken_by = overtaken_by or _foreign(claims.read.values(), known)
+        latest = claims.read(clients, prefix, looked_at.get(prefix))
+        newest[prefix] = latest.newest
+        if latest.newest in latest.read:
+            newest_jobs.add(latest.read[latest.newest].job)
+        overtaken_by = overtaken_by or _foreign(latest.read.values(), known)
     return Look(newest, frozenset(newest_jobs), overtaken_by)
 
 
@@ -144,8 +131,8 @@ def claimed_between(
     for prefix, epoch in epochs.items():
         after = looked_at.get(prefix, epoch)
         if after + 1 < epoch:
-            claims = read_claims(clients, prefix, after).read
-            between = (claim for at, claim in claims.items() if after < at < epoch)
+            latest = claims.read(clients, prefix, after).read
+            between = (claim for at, claim in latest.items() if after < at < epoch)
             if foreign := _foreign(between, known):
                 return foreign
     return None
@@ -159,9 +146,9 @@ def note(checkpoint: Checkpoint, job: str, found: Look) -> None:
     checkpoint.write(FILE, {_JOBS: kept, **looked_at})
 
 
-def _foreign(claims: Iterable[CoordinatorClaim], known: Collection[str]) -> CoordinatorClaim | None:
+def _foreign(found: Iterable[CoordinatorClaim], known: Collection[str]) -> CoordinatorClaim | None:
     """The newest claim of a job that the file does not name; None if it names no job at all."""
-    foreign = [claim for claim in claims if claim.job not in known]
+    foreign = [claim for claim in found if claim.job not in known]
     return foreign[-1] if foreign and known else None
 
 
@@ -175,38 +162,3 @@ def jobs(content: Mapping[str, object]) -> list[str]:
     """The job ids in the file's JSON object, oldest first."""
     listed = content.get(_JOBS)
     return [str(each) for each in listed] if isinstance(listed, list) else []
-
-
-def read_claims(clients: ClientSettings, prefix: str, after: int | None = None) -> Claims:
-    """Read the newest claim of a prefix, and all behind the epoch `after`, if there is one.
-
-    Raises:
-        KafkaUnreachable: the claims could not be read in time.
-    """
-    consumer = Consumer(clients.reader(f"{prefix}.job"), logger=KAFKA)
-    place = TopicPartition(topic_name(TopicKind.COORDINATOR, prefix), 0)
-    read: dict[int, CoordinatorClaim] = {}
-    at_ms: dict[int, int] = {}
-    try:
-        low, high = consumer.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
-        if high <= low:
-            return Claims(-1, read, at_ms)
-        newest = high - 1
-        first = newest if after is None else max(low, min(after + 1, newest))
-        consumer.assign([TopicPartition(place.topic, 0, first)])
-        at = -1
-        while at < newest:
-            message = consumer.poll(READ_TIMEOUT_S)
-            if message is None or message.error() is not None:
-                why = "no answer" if message is None else message.error()
-                raise KafkaUnreachable(f"the claims on {place.topic} cannot be read: {why}")
-            at = message.offset() or 0
-            with suppress(DecodeError):  # not a record of muster
-                record = codec.decode_record(TopicKind.COORDINATOR, message.key(), message.value())
-                if isinstance(record, CoordinatorClaim):
-                    read[at], at_ms[at] = record, message.timestamp()[1]
-    except KafkaException as error:
-        raise KafkaUnreachable(f"{place.topic} cannot be read: {error}") from error
-    finally:
-        consumer.close()
-    return Claims(newest, read, at_ms)

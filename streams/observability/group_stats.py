@@ -205,11 +205,28 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
         orphaned=dict(before.orphaned) if before is not None and same else {},
         members=Counter(entry.state for entry in record.members),
         learners=len(record.learner),
-        lag=int(record.lags[:, 2].sum()) if len(record.lags) else 0,
+        lag=_copy_lag(record),
         imbalance=_imbalance(record, tasks),
         cross_rack=_cross_rack(record, tasks),
         quarantined=record.quarantine is not None,
     )
+
+
+def _copy_lag(record: GroupSnapshot) -> int:
+    """Offsets that standbys and learners are behind, summed over those that tell.
+
+    A group also knows lags of state that is no copy: files on a disk, and actives that restore.
+    """
+    if len(record.lags) == 0:
+        return 0
+    copies = np.concatenate((record.standby, record.learner)).astype(np.int64)
+    is_copy = np.isin(_codes(record.lags), _codes(copies))
+    return int(record.lags[is_copy, 2].sum())
+
+
+def _codes(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[K]: one number for each row of (task, slot, …)."""
+    return pairs[:, 0] << 32 | pairs[:, 1]
 
 
 def _imbalance(record: GroupSnapshot, tasks: _Tasks) -> float:

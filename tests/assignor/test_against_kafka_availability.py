@@ -118,6 +118,23 @@ def test_EX_H10_kafka_gives_every_client_an_active(kafka: Kafka) -> None:
         assert all(held["active"] for held in answer["members"].values())
 
 
+@pytest.mark.parametrize("copy", ["on the disk", "standby"])
+def test_S2_F28_an_owner_that_restores_keeps_its_task(kafka: Kafka, copy: str) -> None:
+    """No member is warm, P2 is less behind than P1, which restores: Kafka moves the task, we wait.
+
+    Of two members without an owner between them both take the one that is least behind.
+    """
+    standby = tasks(1) if copy == "standby" else []
+    owner = member("P1", tasks(1), lag={"0_0": 50_000})
+    other = member("P2", standby=standby, lag={"0_0": 20_000})
+    given = problem(1, [owner, other], standbys=len(standby))
+    assert kafka.ask("high-availability", given)["members"]["P2"]["active"] == ["0_0"]
+    assert ours.answer(given)["members"]["P1"]["active"] == ["0_0"]
+    free = problem(1, [{**owner, "active": []}, other], standbys=len(standby))
+    for answer in (kafka.ask("high-availability", free), ours.answer(free)):
+        assert answer["members"]["P2"]["active"] == ["0_0"]
+
+
 def units(sizes: dict[bool, list[int]]) -> list[Problem]:
     """Subtopologies of at most 5 partitions."""
     flat = [(stateful, size) for stateful, all_sizes in sizes.items() for size in all_sizes]

@@ -37,13 +37,27 @@ def _example_1(**config: object) -> GroupView:
     )
 
 
-def test_EX_H1_newcomer_gets_two_warm_ups() -> None:
+@pytest.mark.parametrize("acceptable", [11, 10])
+def test_EX_H1_newcomer_gets_two_warm_ups(acceptable: int) -> None:
     """A newcomer beside two warm members: it gets two warm-ups, and no member loses a copy."""
-    view = _example_1(acceptable_recovery_lag=11)
+    view = _example_1(acceptable_recovery_lag=acceptable)
     placement = _placed(view)
     held = {name: sum(three) for name, three in counts(view, placement).items()}
     assert held == {"P1": 9, "P2": 9, "P3": 2}
     assert counts(view, placement)["P3"] == (0, 0, 2)
+    assert placement.followup_ms == PROBING_MS
+
+
+def test_S2_F27_one_offset_too_far_behind_is_cold() -> None:
+    """EX-H1 with an acceptable lag of 9: P2, 10 behind, runs nothing yet, and P1 keeps all nine."""
+    view = _example_1(acceptable_recovery_lag=9)
+    placement = _placed(view)
+    assert {name: three[0] for name, three in counts(view, placement).items()} == {
+        "P1": 9,
+        "P2": 0,
+        "P3": 0,
+    }
+    assert len(placement.learner) == 2
     assert placement.followup_ms == PROBING_MS
 
 
@@ -55,9 +69,14 @@ def test_EX_H2_acceptable_lags_move_at_once() -> None:
     assert placement.followup_ms is None
 
 
-def test_EX_H3_empty_member_warms_up_one_task() -> None:
-    """Two tasks on P1, P2 empty: P1 keeps both, P2 warms one up."""
-    view = group(stateful(2), {"P1": Member(active=["0_0", "0_1"]), "P2": Member()})
+@pytest.mark.parametrize(
+    "first",
+    [Member(active=["0_0", "0_1"]), Member(lag={"0_0": 0, "0_1": 0})],
+    ids=["runs both", "has caught up with both"],
+)
+def test_EX_H3_empty_member_warms_up_one_task(first: Member) -> None:
+    """P1 is warm for two tasks, P2 is empty: P1 runs both, P2 warms one up."""
+    view = group(stateful(2), {"P1": first, "P2": Member()})
     placement = _placed(view)
     assert counts(view, placement) == {"P1": (2, 0, 0), "P2": (0, 0, 1)}
     assert placement.followup_ms == PROBING_MS
@@ -117,10 +136,15 @@ def test_EX_H8_no_warm_copy_means_no_follow_up() -> None:
     assert placement.followup_ms is None
 
 
-def test_EX_H9_actives_follow_threads() -> None:
-    """Nine tasks on members of 6 and 3 threads: 6 and 3."""
-    view = group(stateful(9), {"P1": Member(capacity=6), "P2": Member(capacity=3)})
-    assert counts(view, _placed(view)) == {"P1": (6, 0, 0), "P2": (3, 0, 0)}
+@pytest.mark.parametrize("lag", [None, 0, 50, 20_000])
+def test_EX_H9_actives_follow_threads(lag: int | None) -> None:
+    """Nine tasks on members of 6 and 3 threads that are equally far behind: 6 and 3, for good."""
+    lags = {} if lag is None else {f"0_{n}": lag for n in range(9)}
+    members = {"P1": Member(capacity=6, lag=lags), "P2": Member(capacity=3, lag=lags)}
+    view = group(stateful(9), members)
+    placement = _placed(view)
+    assert counts(view, placement) == {"P1": (6, 0, 0), "P2": (3, 0, 0)}
+    assert placement.followup_ms is None
 
 
 def test_EX_H10_every_member_gets_an_active() -> None:

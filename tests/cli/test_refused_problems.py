@@ -232,6 +232,15 @@ def test_random_members_need_tasks(
     assert printed.err.startswith("muster simulate: group.tasks: missing or empty; expected tasks")
 
 
+def test_many_scenarios_and_many_lives_are_not_played_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--lines` beside `--lives` would go unnoticed: one line says to give one of them."""
+    assert main(["simulate", "--lines", "--lives", "1", str(tmp_path / "scenarios.jsonl")]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("muster simulate: --lines reads many scenarios, --lives plays")
+
+
 def test_an_empty_rack_is_none() -> None:
     """An empty rack means no rack, as an empty `client.rack` does in Kafka."""
     unit = {"subtopology": "0", "partitions": 1, "source_racks": [["r"]]}

@@ -27,14 +27,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 LATE = """
 import sys
-from muster.streams import job, coordinator_signs, takeover
+from muster.streams import claims, job, takeover
 
 claimed = takeover.claimed
 
 def late(config, signs, vigil):
     (prefix,) = config.prefixes
-    other = coordinator_signs.Signs(config.clients, [prefix], "another", lambda: True)
-    other.claim(prefix, -1, alone=False)
+    claims.write(config.clients, prefix, "another", follows=-1, alone=False)
     return claimed(config, signs, vigil)
 
 takeover.claimed = late

@@ -37,6 +37,13 @@ quick = settings(max_examples=examples(80), deadline=None)
 # ---- the page agrees with the schemas -------------------------------------------------------
 
 
+def test_topics() -> None:
+    """Every kind of topic has a row."""
+    page = (ROOT / "GRAMMAR.md").read_text()
+    topics = page[page.index("## 2. Topics") : page.index("## 3. Values")]
+    assert set(re.findall(r"^\| `(\w+)` \|", topics, re.M)) == {kind.value for kind in TopicKind}
+
+
 def spoken(kind: Any) -> str:
     """A type in the notation of the page."""
     if isinstance(kind, list):

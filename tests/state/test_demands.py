@@ -25,10 +25,11 @@ RELEASING = Holding(active=TaskSet.of(ALL), releasing=TaskSet.of(["0_2", "0_3"])
 REBALANCE_MS, SESSION_MS = 10_000, 45_000
 
 
-def owing() -> Story:
+def owing(own_timeout_ms: int | None = None) -> Story:
     """W1 has all tasks and was asked at 100 ms to give two of them to W2."""
     story = Story()
-    story.take(config(FOUR, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
+    first = join("W1", rebalance_timeout_ms=own_timeout_ms)
+    story.take(config(FOUR, rebalance_timeout_ms=REBALANCE_MS), first)
     assert story.at(100).records(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
     return story
 
@@ -66,6 +67,19 @@ def test_too_slow_a_release_fences() -> None:
     story.at(62_999).take(tick())
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     assert story.at(63_000).records(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
+
+
+@pytest.mark.parametrize("own_ms", [4_000, 30_000])
+def test_b_03_a_members_own_timeout_counts(own_ms: int) -> None:
+    """A member may say how long it needs to stop tasks, less or more than the group's setting."""
+    story = owing(own_ms)
+    assert beats(story, 2_000, 4_000) == {}
+    story.at(4_000).take(tick())  # proves that W1 can have read it
+    end_ms = 4_000 + own_ms
+    assert beats(story, 6_000, end_ms) == {}
+    assert story.at(end_ms - 1).records(tick()) == {}
+    assert story.at(end_ms).records(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    assert f"W1 did not stop 0_2, 0_3 within {own_ms} ms" in story.group.cause
 
 
 def test_a_member_that_must_release_more_has_its_full_time_for_that() -> None:

@@ -216,6 +216,32 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
     assert story.group.state is GroupState.STABLE
 
 
+def test_a_plug_in_that_failed_once_is_asked_again_in_a_quiet_fleet() -> None:
+    """Nothing else changes; the tasks of a member that left still get an owner."""
+    calls = []
+
+    class SlowOnce:
+        name = "slow_once"
+
+        def assign(self, view: object) -> object:
+            calls.append(1)
+            if len(calls) == 2:
+                raise AssignorError("no answer after 5000 ms")
+            return get("sticky").assign(view)
+
+    story = Story(lookup=lambda name: SlowOnce() if name == "x:SlowOnce" else get(name))
+    story.take(config(FOUR, assignor="x:SlowOnce"), join("W1"), join("W2"))
+    story.take(tick())
+    story.at(1_000).take(leave("W2"))
+    story.at(1_001).take(tick())  # takes the failure
+    assert story.group.state is GroupState.ASSIGNING
+    assert story.group.timers.followup_ms == 1_601_000  # ten minutes after the failure
+    story.at(601_001).take(report("W1", 1, "0_0", "0_1"))
+    story.at(601_002).take(tick())
+    assert len(calls) == 3
+    assert story.group.target.active.tolist() == [0, 0, 0, 0]
+
+
 def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
     """A retry is due at once, then every heartbeat interval; the assignment stays."""
     calls = []

@@ -12,11 +12,10 @@ from muster.protocol import codec
 from muster.protocol.codec import Encoded
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
 from muster.protocol.topics import TopicKind
-from muster.streams import coordinator_signs, takeover
-from muster.streams.checkpoint import stale_checkpoint
-from muster.streams.checkpoint.stale_checkpoint import Claims
+from muster.streams import claims, coordinator_signs, crash_loop
+from muster.streams.claims import Claims
 from muster.streams.coordinator_signs import Signed, Signs
-from muster.streams.crash_loop import CLAIMS_MS, CLAIMS_READ, careful_until_ms
+from muster.streams.crash_loop import CLAIMS_MS, CLAIMS_READ, over_ms
 
 P = "muster"
 HOUR_MS = 3_600_000
@@ -46,16 +45,16 @@ def sign_of(job: str, role: CoordinatorRole) -> CoordinatorSign:
 )
 def test_the_third_claim_within_ten_minutes(claimed_ms: list[int], until_ms: int) -> None:
     """Times by the broker; only the claims that are near the newest one count."""
-    assert careful_until_ms({str(at): at_ms for at, at_ms in enumerate(claimed_ms)}) == until_ms
+    assert over_ms({str(at): at_ms for at, at_ms in enumerate(claimed_ms)}) == until_ms
 
 
 def test_a_process_that_was_stopped_in_order_does_not_count() -> None:
     """Two deploys of a pair within ten minutes are no crash loop; a third crash is one."""
     claimed_ms = {"a": HOUR_MS, "b": HOUR_MS + 60_000, "c": HOUR_MS + 120_000}
-    assert careful_until_ms(claimed_ms, {"a"}) == 0
+    assert over_ms(claimed_ms, {"a"}) == 0
     claimed_ms["d"] = HOUR_MS + 180_000
-    assert careful_until_ms(claimed_ms, {"a"}) == HOUR_MS + 180_000 + CLAIMS_MS
-    assert careful_until_ms(claimed_ms, {"a", "b", "c"}) == 0
+    assert over_ms(claimed_ms, {"a"}) == HOUR_MS + 180_000 + CLAIMS_MS
+    assert over_ms(claimed_ms, {"a", "b", "c"}) == 0
 
 
 @pytest.mark.parametrize(
@@ -80,16 +79,16 @@ def test_only_a_new_checkpoint(
         read = {at: CoordinatorClaim(job=job, host="h", version="1") for at, job in jobs.items()}
         return Claims(9, read, at_ms)
 
-    monkeypatch.setattr(stale_checkpoint, "read_claims", read)
+    monkeypatch.setattr(claims, "read", read)
     monkeypatch.setattr(coordinator_signs, "read_signs", lambda *_: signs)
     checkpoint: Any = SimpleNamespace(is_new=is_new)
     config: Any = SimpleNamespace(clients=None)
-    until_ms = takeover.careful_until_ms(checkpoint, config, {P: 9})
+    until_ms = crash_loop.careful_until_ms(checkpoint, config, {P: 9})
     is_careful = is_new and not is_one_job
     assert until_ms == (HOUR_MS + 2 + CLAIMS_MS if is_careful else 0)
     assert asked == [(P, 9 - CLAIMS_READ)] * is_new
     signs.append(Signed(HOUR_MS, sign_of("job 8", CoordinatorRole.STOPPED)))
-    assert takeover.careful_until_ms(checkpoint, config, {P: 9}) == 0
+    assert crash_loop.careful_until_ms(checkpoint, config, {P: 9}) == 0
 
 
 @pytest.mark.parametrize(

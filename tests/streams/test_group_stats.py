@@ -99,6 +99,23 @@ def test_what_a_group_is_like() -> None:
     assert watched.value("member_state", state="unrevoked") == 1
 
 
+def test_only_copies_are_behind() -> None:
+    """Files that a member has kept on its disk, and an active that restores, are no copies."""
+    watched = Watched()
+    owner, copy, files = [0, 0, 5], [1, 0, 7], [2, 1, 1_000]
+    watched.see(
+        settled(
+            0,
+            1,
+            0,
+            lags=np.array([owner, copy, files], dtype=np.int64),
+            lag_ms=np.zeros(3, dtype=np.int64),
+            standby=np.array([[1, 0]], dtype=np.int32),
+        )
+    )
+    assert watched.value("copy_lag_offsets", group="g") == 7
+
+
 def test_a_generation_that_waits_is_reported_with_its_moves() -> None:
     """A generation is reported once, with its moves, when it has a target; not before."""
     watched = Watched()

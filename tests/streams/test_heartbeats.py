@@ -8,7 +8,7 @@ from muster.protocol.events import Heartbeat, Mark, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.streams import heartbeat_covers
 from muster.streams.heartbeat_covers import STRANGE_MS, STRANGERS_MAX, Heartbeats, Row, Sleeper
-from muster.streams.tick_schedule import EARLY_SHARE, Schedule
+from muster.streams.wake_up_schedule import EARLY_SHARE, Schedule
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 KNOWN = {A, B}

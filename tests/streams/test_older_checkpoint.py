@@ -21,7 +21,7 @@ from muster.streams.checkpoint import older_than_published
 from muster.streams.checkpoint.files import batch_ends
 from muster.streams.checkpoint.older_than_published import (
     FILE,
-    NOTHING,
+    ReadBack,
     first_ahead,
     note_read_back,
 )
@@ -48,7 +48,7 @@ def test_what_a_group_has_taken_in_and_the_checkpoint_has_not(
 ) -> None:
     """The newest batch of the checkpoint ends at an offset behind its last event."""
     published = [(P, orders()), (P, replace(orders(), through=through))]
-    ahead = first_ahead(published, ENDS, NOTHING)
+    ahead = first_ahead(published, ENDS, ReadBack({}, {}))
     assert (ahead is not None) is is_ahead
 
 
@@ -68,7 +68,6 @@ def test_groups_that_were_read_back_may_be_ahead_of_a_backlog() -> None:
     assert first_ahead([(P, asks), (P, later)], ENDS, kept) == (later, M, 0, 701)
     foreign = replace(later, coordinator_epoch=3)
     assert first_ahead([(P, foreign)], ENDS, kept) is None
-    assert older_than_published._read_back({}) == NOTHING
 
 
 def test_the_end_of_a_batch_as_spark_writes_it() -> None:

@@ -30,9 +30,8 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone, Quarantine
 from muster.protocol.split_records import parts
-from muster.streams import job, recovery
+from muster.streams import claims, job, recovery
 from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
-from muster.streams.coordinator_signs import Signs
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.recovery import (
     SKEW_MS,
@@ -125,8 +124,7 @@ def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
         assert producer.flush(10) == 0
         recovered = recovery.recover(clients, ["muster"])
         first, second = (
-            Signs(clients, ["muster"], job, lambda: True).claim("muster", -1, alone=True)
-            for job in ("one", "two")
+            claims.write(clients, "muster", job, follows=-1, alone=True) for job in ("one", "two")
         )
     assert [(prefix, s.group, s.generation) for prefix, s in recovered.snapshots] == [
         ("muster", "orders", 8),

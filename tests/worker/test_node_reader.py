@@ -31,7 +31,17 @@ let record = value.length ? { offsetDelta: 0, key: "g|m", value } : null;
 const names = { offsetDelta: 0, key: "g||names", value: Buffer.from("no such schema") };
 const asked = new Map();
 
+let unanswered = 0;
+function ask([first]) {
+  if (first !== "silent") return;
+  if (++unanswered > ASKED_MAX) process.exit(AGAIN);
+  const message = "Request timed out";
+  const findBy = (property, its) => ({ message, canRetry: false })[property] === its;
+  throw Object.assign(new Error(message), { findBy });
+}
+
 export class Producer {
+  connections = new Map();
   #id = 0;
   #number = 0;
   #kept = new Set();
@@ -39,19 +49,35 @@ export class Producer {
   async initIdempotentProducer() {
     [this.#id, this.#number] = [this.#id + 1, 0];
   }
+  #refused = 0;
+  constructor({ retries, bootstrapBrokers }) {
+    Object.assign(this, { retries, brokers: bootstrapBrokers });
+  }
   async send({ messages: [{ value }] }) {
+    ask(this.brokers);
+    if (process.env.LED_BY_ANOTHER && !this.#refused++) {
+      if (this.retries > 2) await new Promise(() => {}); // it asks the broker that is gone
+      const findBy = (property, good) => property === "canRetry" && good;
+      throw Object.assign(new Error("Connection refused"), { findBy });
+    }
     const mark = `${this.#id} ${this.#number}`;
     if (!this.#kept.has(mark)) console.log(String(value));
     this.#kept.add(mark);
-    if (this.#kept.size === 1) throw new Error("Request timed out");
+    const isLost = this.#kept.size === 1 && !this.#refused && !unanswered;
+    if (isLost) throw new Error("Request timed out");
     this.#number++;
   }
 }
 
 export class Consumer {
+  connections = new Map();
+  constructor({ bootstrapBrokers }) {
+    this.brokers = bootstrapBrokers;
+  }
   topics = { track() {} };
   async close() {}
   async metadata({ topics: [id] }) {
+    ask(this.brokers);
     return { topics: new Map([[id, { id, partitionsCount: 1, partitions: [{ leader: 0 }] }]]) };
   }
   async listOffsets({ topics: [topic], timestamp }) {
@@ -80,9 +106,10 @@ export class Consumer {
 """
 """Partitions whose offsets from 3, or from 4 if there is a record, up to 5 have no batch.
 
-The answer to the first record that is written is lost. As in Kafka, a sequence number that comes
-again under one producer id is acknowledged and not kept; what is kept is printed. As in the client,
-a record that failed does not use its number up.
+The answer to the first record that is written is lost, or no broker is there to take it. As in
+Kafka, a sequence number that comes again under one producer id is acknowledged and not kept; what
+is kept is printed. As in the client, a record that failed does not use its number up, and the first
+broker is asked; one named `silent` does not answer.
 """
 
 WORKER = """
@@ -102,6 +129,7 @@ import { Link } from "./kafka.js";
 const link = await Link.open("g", "m", "localhost:9092");
 for (const text of ["a", "b", "c"]) await link.write(Buffer.from(text)).catch(() => {});
 """
+BESIDE_A_SILENT_BROKER = WRITER.replace("localhost", "silent,localhost")
 
 
 def run(
@@ -112,6 +140,7 @@ def run(
     listed: int = 3,
     program: str = WORKER,
     garbled: bool = False,
+    led_by_another: bool = False,
 ) -> tuple[int, list[str]]:
     """Run a program; the exit code and what was said. The worker reads until something is said."""
     if shutil.which("node") is None:
@@ -130,7 +159,7 @@ def run(
         cwd=folder,
         env={"PATH": str(Path(shutil.which("node") or "").parent)}
         | {"STABLE": str(stable), "RECORD": record.hex(), "LISTED": str(listed)}
-        | {"GARBLED": "1" if garbled else ""},
+        | {"GARBLED": "1" if garbled else "", "LED_BY_ANOTHER": "1" if led_by_another else ""},
         capture_output=True,
         text=True,
         check=False,
@@ -195,3 +224,15 @@ def test_an_offset_that_is_gone(tmp_path: Path) -> None:
 def test_a_record_after_one_that_failed(tmp_path: Path) -> None:
     """It is kept, although Kafka has the one before it, which only its answer did not reach."""
     assert run(tmp_path, program=WRITER) == (0, ["a", "b", "c"])
+
+
+def test_a_record_for_a_broker_that_is_gone(tmp_path: Path) -> None:
+    """Another broker leads the partition: the worker looks again, and no record is lost."""
+    said = run(tmp_path, program=WRITER, led_by_another=True)
+    assert said == (0, ["a", "b", "c"])
+
+
+def test_a_silent_broker(tmp_path: Path) -> None:
+    """The worker asks the next one: it finds its partition, and writes but the first record."""
+    program = "console.error = () => {};" + BESIDE_A_SILENT_BROKER
+    assert run(tmp_path, program=program) == (0, ["b", "c"])

@@ -96,6 +96,38 @@ await end(2);
 console.log(JSON.stringify([isDue, sent, worker.coordinator]));
 """
 """A worker that leaves, of three tasks of which two had been revoked before."""
+FAILS = """
+import { bootMs } from "./clock.js";
+import { Worker } from "./session.js";
+
+const [sent, pauses] = [[], []];
+const worker = new Worker("W1", async () => { throw new Error("no such table"); }, null, () => {});
+worker.send = (schema, { incarnation }) => sent.push([schema, incarnation]);
+const until = async (is) => { while (!is()) await new Promise(setImmediate); };
+const hear = (incarnation) => worker.hear({
+  incarnation, coordinator_epoch: 1, generation: 1, epoch: 1, revision: 1,
+  active: [{ label: "0_", number: 0 }], standby: [], learner: [], report: false, fault: "",
+  session_timeout_ms: 60_000, heartbeat_interval_ms: 60_000, message: "",
+});
+worker.begin();
+const joins = () => sent.filter(([schema]) => schema === "Join").length;
+for (let times = 1; times <= 4; times++) {
+  const [session, beforeMs] = [worker.session, bootMs()];
+  hear(session);
+  await until(() => sent.at(-1)[0] !== "Join" || joins() > times);
+  if (joins() > times) continue;
+  hear(session);
+  pauses.push(worker.newest === null && Math.floor((worker.joinAtMs - beforeMs) / 1_000));
+  if (times === 4) break;
+  worker.joinAtMs = bootMs();
+  worker.tick();
+}
+const failed = sent.at(-1)[1];
+worker.leave();
+const left = sent.at(-1)[0] === "Leave" && sent.at(-1)[1] === failed;
+console.log(JSON.stringify([pauses, sent.map(([schema]) => schema[0]).join(""), left]));
+"""
+"""A worker whose work fails four times, and which leaves in the pause after that."""
 REJECTS = 'async () => { throw new Error("no such table"); }'
 NOTICES = "async (task, role, given, signal, mayRun) => { while (mayRun()); }"
 
@@ -155,6 +187,15 @@ def test_work_that_rejects_on_node() -> None:
     said = _ended(REJECTS, 45_000)
     assert "0_0 failed: Error: no such table" in said
     assert "lost everything: 0_0 ended by itself" in said
+
+
+def test_work_that_fails_again_and_again_on_node() -> None:
+    """The joins wait, longer each time; a leave meanwhile is that of the session before."""
+    done = _on_node(FAILS)
+    pauses, sent, left = json.loads(done.stdout.splitlines()[-1])
+    assert sent == "JLJLJLJLL"
+    assert left
+    assert all(pause >= least for pause, least in zip(pauses, (1, 2, 4), strict=True))
 
 
 def test_work_that_notices_the_end_of_the_lease_on_node() -> None:

@@ -31,13 +31,13 @@ from muster.protocol.signing import Subject, sign
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import turned_away
 from muster.state.turned_away import TURNED_AWAY_MAX
-from muster.streams import heartbeat_covers, tick_schedule
+from muster.streams import heartbeat_covers, wake_up_schedule
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock
 from muster.streams.heartbeat_covers import STRANGE_MS, Heartbeats, Row, Sleeper
 from muster.streams.heartbeat_reader import Listener
 from muster.streams.source import lane_of
-from muster.streams.tick_schedule import Schedule
+from muster.streams.wake_up_schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
@@ -265,7 +265,7 @@ def test_replaced_wake_ups_do_not_pile_up() -> None:
         schedule.note(sleeper, now_ms + month_ms, Mark(1, turn), apart=True, now_ms=now_ms)
         assert schedule.due(now_ms) == []
         longest = max(longest, len(schedule._queue), len(schedule._early))
-    assert longest <= tick_schedule.STALE_MIN + (tick_schedule.STALE_MAX + 1) * len(sleepers)
+    assert longest <= wake_up_schedule.STALE_MIN + (wake_up_schedule.STALE_MAX + 1) * len(sleepers)
     assert {sleeper for sleeper, _ in schedule.due(now_ms + month_ms)} == set(sleepers)
     for sleeper in sleepers:
         schedule.note(sleeper, None)

@@ -22,7 +22,7 @@ from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Answer, Health
 from muster.streams.observability.metrics import Metrics
-from muster.streams.tick_schedule import BEHIND_TICKS, BURST, SPACING_MS, Schedule
+from muster.streams.wake_up_schedule import BEHIND_TICKS, BURST, SPACING_MS, Schedule
 
 EAGER, CALM = Sleeper("muster", GroupId("eager")), Sleeper("muster", GroupId("calm"))
 ESCAPE = "\x1b]0;owned\x07"

@@ -12,7 +12,7 @@ from muster.protocol.events import Mark
 from muster.protocol.expected_heartbeats import Beat, checksum, needless_until_ms
 from muster.protocol.ids import GroupId
 from muster.streams.heartbeat_covers import Sleeper
-from muster.streams.tick_schedule import RETRY_MS, RETRY_MS_MAX, Schedule
+from muster.streams.wake_up_schedule import RETRY_MS, RETRY_MS_MAX, Schedule
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
