@@ -53,7 +53,7 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
-from muster.adopt.refusals import refusal
+from muster.adopt.refusals import broker_assigns, refusal
 from muster.adopt.sync_answers import ConnectLeader
 from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
@@ -374,6 +374,9 @@ class Governor:
         self._member, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._leader = answer.protocol_name or "", answer.leader
         self._heard_ms, self._joined_ms = self._asked_ms, now
+        if not answer.leader:
+            self._send(self._sessions.leave_all(now))
+            raise broker_assigns(self._options.group)
         if answer.leader != answer.member_id:
             # Another member leads. First all members get its answer: a member that still waits for
             # it learns only after a session timeout that it was evicted.
@@ -473,6 +476,7 @@ class Governor:
             if self._differs(answers(self._members, target)):
                 self._join_group()
             else:
+                self._answered_units = self._tasks.config.tasks  # decided, and nothing moves
                 self._send(self._sessions.cancel_revocations(self._answers, now))
 
     def _is_overdue(self, now: int) -> bool:
