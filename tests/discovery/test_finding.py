@@ -63,6 +63,28 @@ def test_unknown_racks():
     assert discovered(SHOP, None, look(bare)).units[0].source_racks is None
 
 
+def test_a_broker_is_away():
+    """Its rack counts on, so that a rolling restart of Kafka makes no generation of any group."""
+    before = discovered(SHOP, None, look(topic("shop.a", 2)))
+    restarts = replace(topic("shop.a", 2), replica_racks=(("r2",), ("r2",)), away=frozenset({0, 1}))
+    assert discovered(SHOP, before, look(restarts)) == before
+    alone = replace(restarts, replica_racks=((), ("r2",)))
+    assert discovered(SHOP, before, look(alone)) == before
+    moved = replace(restarts, replica_racks=(("r3",), ("r2",)))
+    assert discovered(SHOP, before, look(moved)).units[0].source_racks == (
+        (("r3",),),
+        (RACKS,),
+    )
+    grown = replace(topic("shop.a", 3), replica_racks=(("r2",),) * 3, away=frozenset({0, 1, 2}))
+    assert discovered(SHOP, before, look(grown)).units[0].source_racks == (
+        (RACKS,),
+        (RACKS,),
+        (("r2",),),
+    )
+    without = replace(restarts, away=frozenset())
+    assert discovered(SHOP, before, look(without)) != before, "its replicas were moved away"
+
+
 def test_grace():
     """A topic that vanishes stays for the grace time, also for a process that starts meanwhile."""
     memory = Memory()
