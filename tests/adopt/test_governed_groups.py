@@ -333,6 +333,21 @@ def test_the_first_look_of_a_governor_lacks_a_topic():
 
 
 @BOTH
+def test_topics_are_not_described_after_a_night_without_members(protocols):
+    """The members that come back get the partitions that are known, and keep them."""
+    world, governor, followers = governed(protocols)
+    for each in followers.values():
+        each.leave()
+    world.time.run(60_000)
+    assert governor.governor.state is State.LEADING
+    world.blind = True
+    for name in "DEF":
+        world.follower(name, protocols=protocols)
+    settled(world, 120_000)
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+@BOTH
 def test_the_group_is_handed_back(protocols):
     """After a release the consumers assign by themselves, and muster's group is empty."""
     world, governor, followers = governed(protocols)

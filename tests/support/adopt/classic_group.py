@@ -26,6 +26,7 @@ from muster.protocol.ids import Task
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCING, FENCED = 0, 22, 23, 25, 27, 82
 GROUP_ID_NOT_FOUND = 69
+REBALANCES = ("Preparing", "Completing")
 NETWORK_MS = 3
 REBALANCE_MS = 60_000
 UNANSWERED_MS = 10_000
@@ -222,7 +223,9 @@ class Group:
         is_classic = self.state != "Consumer"
         rows = [SimpleNamespace(member_id=id) for id in self.members if is_classic]
         error_code = NONE if is_classic else GROUP_ID_NOT_FOUND
-        answer(groups=[SimpleNamespace(members=rows, error_code=error_code)])
+        state = f"{self.state}Rebalance" if self.state in REBALANCES else self.state
+        row = SimpleNamespace(members=rows, error_code=error_code, group_state=state)
+        answer(groups=[row])
 
     # ----------------------------------------------------------------------------- rebalance
 
