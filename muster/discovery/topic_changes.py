@@ -66,7 +66,8 @@ def find(
         units = [_unit(source, name, [topic], old.get(name)) for name, topic in topics.items()]
         units += [old[name] for name in waiting if name in old]
         faults = []
-    measured = weighed(source, units, old, look.loads)
+    # Weights are relative to all of the source's partitions; those of a waiting topic are unknown.
+    measured = weighed(source, units, old, None if waiting else look.loads)
     return Found(
         source, tuple(sorted(measured, key=lambda unit: unit.name)), tuple(sorted(ids.items()))
     ), faults

@@ -161,6 +161,19 @@ def test_weights_that_say_nothing_new():
     assert swapped.units[0].weights == (0.67, 1.3)
 
 
+def test_weights_while_a_topic_is_missing():
+    """They are relative to all topics: without one, all others would weigh more."""
+    source, memory = Source(topics=("a", "b"), measure="records"), Memory()
+    topics = topic("a", 1), topic("b", 2)
+    loads = {("a", 0): 80.0, ("b", 0): 10.0, ("b", 1): 15.0}
+    before = discovered(source, None, look(*topics, loads=loads), memory)
+    less = {place: load for place, load in loads.items() if place[0] == "b"}
+    assert discovered(source, before, look(topics[1], loads=less), memory) == before
+    gone = look(topics[1], loads=less, at_ms=GRACE_MS)
+    [alone] = discovered(source, before, gone, memory).units
+    assert alone.weights == (0.8, 1.2)
+
+
 def records_of(lags: list[dict[tuple[str, int], float]]) -> list[tuple[float, ...] | None]:
     """The weights of each record that is written while these lags are looked at in turn."""
     source, written = Source(topics=("a",), measure="lag"), []

@@ -78,3 +78,26 @@ def test_discovery_measures_again_after_an_election(cluster: FakeCluster) -> Non
     assert loads is None
     assert faults == ["records not measured: 1 of 2 partitions do not answer, as orders-1"]
     assert measured() == (RATES, [])
+
+
+def test_the_lags_of_two_sources_of_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is smoothed over its own looks: a lag that jumps changes by 30 % of it at a look."""
+    jumps = iter([100.0, 7.0, 0.0, 7.0])
+    monkeypatch.setattr(measured_traffic, "by_measure", lambda *given: {given[3][0]: next(jumps)})
+    discovery, group = Discovery(CLIENTS, ["muster"]), _Group()
+    admin = LastingAdmin({}, logging.getLogger())
+    monkeypatch.setattr(LastingAdmin, "client", None)
+    topics = [Topic(name, "id", ((),), (None,)) for name in ("orders", "audit")]
+    lags = [
+        discovery._loads(
+            admin,
+            GroupId("g"),
+            group,
+            Source(topics=(topic.name,), measure="lag"),
+            {topic.name: topic},
+            0,
+            [],
+        )
+        for topic in topics * 2
+    ]
+    assert lags[2:] == [{("orders", 0): 70.0}, {("audit", 0): 7.0}]
