@@ -79,7 +79,7 @@ class _Group:
     found_at: tuple[int, int] = (0, -1)
     found_in: int = -1
     memories: dict[Source, Memory] = field(default_factory=dict)
-    lags: dict[Place, float] = field(default_factory=dict)
+    lags: dict[Source, dict[Place, float]] = field(default_factory=dict)
     logged: tuple[str, ...] = ()
 
 
@@ -279,8 +279,8 @@ class Discovery(Loop):
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
         if kind is Measure.LAG:
-            group.lags = smoothed(group.lags, values)
-            return group.lags
+            group.lags[source] = smoothed(group.lags.get(source, {}), values)
+            return group.lags[source]
         return values
 
     def _write(self, prefix: str, group: _Group, event: TopicsFound) -> None:

@@ -112,3 +112,25 @@ def test_a_clock_that_is_set_ends_neither_a_pause_nor_the_measuring(
         clocks["time_ns"] += (passed_ms + set_by_ms) * 1_000_000
         discovery._look(LastingAdmin({}, logging.getLogger("test")))
     assert looks == [(5_000, True), (34_000, False), (35_000, True), (36_000, False)]
+
+
+def test_the_lags_of_two_sources_of_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is smoothed over its own looks: a lag that jumps changes by 30 % of it at a look."""
+    jumps = iter([100.0, 7.0, 0.0, 7.0])
+    monkeypatch.setattr(measured_traffic, "by_measure", lambda *given: {given[3][0]: next(jumps)})
+    discovery, group = Discovery(CLIENTS, ["muster"]), _Group()
+    admin = LastingAdmin({}, logging.getLogger())
+    monkeypatch.setattr(LastingAdmin, "client", None)
+    topics = [Topic(name, "id", ((),), (None,)) for name in ("orders", "audit")]
+    lags = [
+        discovery._loads(
+            admin,
+            GroupId("g"),
+            group,
+            Source(topics=(topic.name,), measure="lag"),
+            {topic.name: topic},
+            [],
+        )
+        for topic in topics * 2
+    ]
+    assert lags[2:] == [{("orders", 0): 70.0}, {("audit", 0): 7.0}]
