@@ -6,6 +6,7 @@ is killed. Logs and the checkpoint are in the folder, which is deleted at the en
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from muster.protocol.topics import DEFAULT_PREFIX
 PARTITIONS = 2
 LOG_TAIL = 15
 JOB = "the Spark job"
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks this machine itself, also where the environment names a proxy."""
 
 
 class LocalCluster:
@@ -103,11 +106,11 @@ class LocalCluster:
         """Status of the job's readiness page; None = nothing listens."""
         try:
             page = f"http://127.0.0.1:{self._metrics_port}/readyz"
-            with urllib.request.urlopen(page, timeout=5) as answer:
+            with _DIRECT.open(page, timeout=5) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as refusal:
             return refusal.code
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):
             return None
 
     def ended(self) -> str | None:
@@ -115,7 +118,7 @@ class LocalCluster:
         if self._job is not None and self._job.poll() is not None:
             return f"{JOB} ended with exit code {self._job.poll()}\n{self.tail(JOB)}"
         if self._address is None and not self.kafka.running:
-            return "Kafka ended"
+            return str(self.kafka.wait())
         return None
 
     def tail(self, name: str) -> str:
