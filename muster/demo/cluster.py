@@ -9,14 +9,13 @@ from __future__ import annotations
 import http.client
 import shutil
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from muster.broker.embedded_kafka import EmbeddedKafka, free_port
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port, temporary_folder
 from muster.broker.ends_with_parent import Tethered
 from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.kafka.topic_creation import Partitions, create
@@ -35,13 +34,16 @@ class LocalCluster:
     Args:
         address: a Kafka that runs already; None = an embedded one is used.
 
+    Raises:
+        BrokerFailed: no temporary folder can be made.
+
     Attributes:
         folder: where logs and the checkpoint are.
         console_url: where the console is; empty = there is none.
     """
 
     def __init__(self, address: str | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="muster-local-"))
+        self.folder = temporary_folder("muster-local-")
         self.kafka = EmbeddedKafka()
         self._address = address
         self._job: Tethered | None = None
