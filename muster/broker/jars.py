@@ -205,8 +205,8 @@ def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -
         _in_threads(calls, ended)
 
 
-class _Ended(Exception):  # noqa: N818  another jar has failed, or the user has pressed Ctrl-C
-    """Ends a download that is no longer wanted; pooch removes its temporary file."""
+class _Ended(Exception):
+    """Ends a download after Ctrl-C, or when another one failed; pooch removes its file."""
 
 
 def _in_threads(calls: Sequence[Callable[[], None]], ended: threading.Event) -> None:

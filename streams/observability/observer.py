@@ -335,8 +335,9 @@ def _kind(topic: str) -> str:
 
 def _since_ms(message: Message) -> int | None:
     value = dict(message.headers() or ()).get(SINCE)
-    is_number = isinstance(value, bytes) and value.isdigit() and len(value) < DIGITS_MAX
-    return int(value) if is_number else None
+    if isinstance(value, bytes) and value.isdigit() and len(value) < DIGITS_MAX:
+        return int(value)
+    return None
 
 
 def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:

@@ -197,7 +197,7 @@ def test_passwords_of_a_file(store: Store, tmp_path: Path) -> None:
 def test_a_password_that_is_checked_keeps_no_page_waiting(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """bcrypt is slow on purpose, and anyone may send wrong passwords."""
+    """The check is slow on purpose, and anyone may send wrong passwords."""
     file = tmp_path / "users"
     file.write_text(f"ann:{bcrypt.hashpw(b'one', bcrypt.gensalt(4)).decode()}\n")
     begun, goes_on, answers = threading.Event(), threading.Event(), []
