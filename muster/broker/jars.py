@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Literal, TypeAlias
 
 import pooch
@@ -45,8 +43,6 @@ BASE_URL = "MUSTER_MAVEN_URL"
 ATTEMPTS = 4
 CONNECTIONS = 6
 TIMEOUT_S = 60
-END_S = 1.0
-"""How long downloads that are no longer wanted may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,57 +189,14 @@ def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -
         urls={jar.name: f"{url}/{jar.path}" for jar in missing},
         retry_if_failed=attempts - 1,
     )
-    ended = threading.Event()
-    with _progress(missing, title) as advance:
-
-        def more(size: int) -> None:
-            if ended.is_set():
-                raise _Ended
-            advance(size)
-
-        calls = [partial(_download_one, store, jar, url, attempts, more) for jar in missing]
-        _in_threads(calls, ended)
-
-
-class _Ended(Exception):
-    """Ends a download after Ctrl-C, or when another one failed; pooch removes its file."""
-
-
-def _in_threads(calls: Sequence[Callable[[], None]], ended: threading.Event) -> None:
-    """Make some calls at a time; raise the first error.
-
-    At the error, or at Ctrl-C, `ended` is set. The threads have `END_S` to end; one that waits for
-    a silent server takes minutes, and keeps neither the caller nor the process.
-    """
-    waiting: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    outcomes: SimpleQueue[Exception | None] = SimpleQueue()
-    for call in calls:
-        waiting.put(call)
-
-    def work() -> None:
-        with suppress(Empty):
-            while not ended.is_set():
-                call = waiting.get_nowait()
-                try:
-                    call()
-                except Exception as error:
-                    outcomes.put(error)
-                else:
-                    outcomes.put(None)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in calls[:CONNECTIONS]]
-    try:
-        for thread in threads:
-            thread.start()
-        for _ in calls:
-            if (error := outcomes.get()) is not None:
-                raise error
-    finally:
-        ended.set()
-        until_s = time.monotonic() + END_S
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join(max(0.0, until_s - time.monotonic()))
+    with _progress(missing, title) as advance, ThreadPoolExecutor(CONNECTIONS) as pool:
+        tasks = [pool.submit(_download_one, store, jar, url, attempts, advance) for jar in missing]
+        try:
+            for task in tasks:
+                task.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _download_one(store: pooch.Pooch, jar: Jar, url: str, attempts: int, bar: _Advance) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import subprocess
 import sys
 import threading
@@ -132,23 +131,6 @@ def test_a_server_that_keeps_failing_is_named(repository: Repository) -> None:
     assert "MUSTER_MAVEN_URL" in said
     assert "MUSTER_JARS_DIR" in said
     assert len(repository.requests) == 2
-
-
-def test_ctrl_c_does_not_wait_for_a_silent_server(repository: Repository) -> None:
-    """The server has accepted the request and sends nothing; the connection stays open."""
-    main, goes_on, waited = threading.get_ident(), threading.Event(), []
-
-    class Silent(dict[str, bytes]):
-        def get(self, *_: object) -> bytes:  # type: ignore[override]
-            signal.pthread_kill(main, signal.SIGINT)
-            waited.append(goes_on.wait(10))
-            return CONTENT
-
-    repository.files = Silent()
-    with pytest.raises(KeyboardInterrupt):
-        shelf.fetch([jar()], "test", attempts=1)
-    assert waited == []
-    goes_on.set()
 
 
 def test_a_cache_that_cannot_be_written_is_named(repository: Repository) -> None:
