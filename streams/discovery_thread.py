@@ -43,7 +43,7 @@ from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
 from muster.state.printable import cut
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 
 _log = structlog.get_logger("muster.streams")
 
@@ -105,6 +105,7 @@ class Discovery(Loop):
         self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
         self._patterns = Patterns()
         self._measured_ms: int | None = None
+        self._complaints = Complaints()
         self._counts: Counter[str] = Counter()
         """Partitions of each config topic."""
         self.written = 0
@@ -203,6 +204,8 @@ class Discovery(Loop):
         since_ms = self._measured_ms
         measure = since_ms is None or now_ms - since_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
+            if self._closing.is_set():
+                return  # a Kafka that does not answer takes seconds for each group
             self._one(prefix, name, group, known_topics, admin, now_ms, measure)
         if measure:
             self._measured_ms = now_ms
@@ -311,7 +314,7 @@ class Discovery(Loop):
         group.logged = tuple(faults)
 
     def _complain(self, why: str) -> None:
-        _log.warning("discovery", why=self._clients.hidden(why)[:300])
+        self._complaints.hear("discovery", self._clients.hidden(why)[:300])
         self._closing.wait(RETRY_S)
 
 
