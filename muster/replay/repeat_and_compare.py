@@ -43,8 +43,9 @@ from muster.protocol.signature_check import Verifier, refusal, refused_heartbeat
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.published.snapshots import skipped
+from muster.replay.begun_within_a_life import begun_with, clock_shifts, with_session_clock
 from muster.state.assignor_outcome import Aside, Outcome, Question
-from muster.state.group import Group, Recovery
+from muster.state.group import Group
 from muster.state.machine import advance
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
@@ -293,12 +294,7 @@ class Repetition:
         repeated = self._step(self._empty_groups(), published, batch)
         self.whole = not repeated.difference
         if not self.whole:
-            # Sessions are unknown and begin fresh. Only members that the record names owe a report.
-            group = replace(
-                Group.recover(record),
-                recovery=Recovery(asked=frozenset(record.recovering)),
-                coordinator_epoch=record.coordinator_epoch,
-            )
+            group = begun_with(record)
             repeated = Repeated(published, group, group.snapshot(), began=True)
             self.newest.clear()
             self._groups = [group]
@@ -320,17 +316,28 @@ class Repetition:
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Repeated:
         """Repeat a batch from each start, and keep those that fit; if none fits, the first."""
-        tried = [
-            _tried(start, published, batch, aside)
-            for start in starts
-            for aside in self._placements.fast_and_slow()
-        ]
-        fitting = [each for each in tried if not each[0].difference] or tried[:1]
+        tried = self._tried(starts, published, batch)
+        fitting = [each for each in tried if not each[0].difference]
+        if not fitting and self._last is not None and not self.whole:
+            shifted = _shifted(starts, published, [each.made for each, _ in tried])
+            again = self._tried(shifted, published, batch)
+            fitting = [each for each in again if not each[0].difference]
+            starts = shifted if fitting else starts
+        fitting = fitting or tried[:1]
         self._publish(fitting[0][1])
         unlike = {candidate.group.liveness(): candidate.group for candidate, _ in reversed(fitting)}
         self._groups = list(reversed(unlike.values()))
         self._before = (starts, batch)
         return fitting[0][0]
+
+    def _tried(
+        self, starts: Iterable[Group], published: Published, batch: list[Taken]
+    ) -> list[tuple[Repeated, Iterable[Record]]]:
+        return [
+            _tried(start, published, batch, aside)
+            for start in starts
+            for aside in self._placements.fast_and_slow()
+        ]
 
     def _publish(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -385,6 +392,16 @@ class _Placements:
         if question not in self._known:
             self._known[question] = work()
         return self._known[question]
+
+
+def _shifted(
+    starts: Iterable[Group], published: Published, made: Iterable[GroupSnapshot]
+) -> list[Group]:
+    """The starts with the session clocks that would give the published deadlines."""
+    record = published.record
+    assert isinstance(record, GroupSnapshot)
+    shifts_ms = {ms for each in made for ms in clock_shifts(record, each)}
+    return [with_session_clock(start, ms) for start in starts for ms in sorted(shifts_ms)]
 
 
 def _tried(

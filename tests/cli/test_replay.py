@@ -22,6 +22,7 @@ from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Keyring, Requirement, SigningKey, caller_of
+from muster.protocol.keys import key_of
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -217,6 +218,33 @@ def test_a_repetition_without_the_oldest_events() -> None:
     assert [(step.began, step.difference) for step in steps] == [(True, "")] + [(False, "")] * 3
     assert not repetition.whole
     assert steps[-1].group.cause == "W1 left"
+
+
+@pytest.mark.parametrize(
+    ("seed", "kept_from"),
+    [(24, 2), (5, 5), (9, 15), (31, 1), (8, 2), (14, 2), (1, 9), (6, 19)],
+    ids=[
+        *("sticky, heartbeats", "learner", "fallback, drained", "high-availability, no members"),
+        *("cooperative", "eager", "static", "sticky, the session clock is behind"),
+    ],
+)
+def test_a_life_whose_oldest_events_are_deleted(seed: int, kept_from: int) -> None:
+    """Members that only heartbeat, owe a task or are drained go on as they did."""
+    tape = lived(seed)
+    snapshots = [i for i in rows_of(tape.items, TopicKind.GROUPS) if i.key == key_of(GROUP)]
+    oldest = decode_record(TopicKind.GROUPS, *snapshots[kept_from - 1][:2])
+    assert isinstance(oldest, GroupSnapshot)
+    gone = {(topic, partition): offset for topic, partition, offset in oldest.through}
+    tape.items = [
+        item
+        for item in tape.items
+        if item not in snapshots[: kept_from - 1]
+        and item.offset > gone.get((item.topic, item.partition), -1)
+    ]
+    repetition, steps = tape.repetition(GROUP)
+    assert [step.began for step in steps] == [True] + [False] * (len(steps) - 1)
+    assert [step.difference for step in steps if step.difference] == []
+    assert (repetition.whole, list(repetition.missing())) == (False, [])
 
 
 def test_a_lost_checkpoint_is_followed() -> None:
