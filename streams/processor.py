@@ -216,9 +216,15 @@ class GroupProcessor(StatefulProcessor):
     ) -> byte_limits.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
         signed = self._signing_keys is not None
-        found, order = (functools.partial(f, signed=signed) for f in (is_found, config_order))
-        kinds = self._is_config, may_count, found, is_old, order
-        return byte_limits.of((row[1] for row in rows), bytes_max, *kinds)
+        return byte_limits.of(
+            (row[1] for row in rows),
+            bytes_max,
+            self._is_config,
+            may_count=may_count,
+            is_found=functools.partial(is_found, signed=signed),
+            is_old=is_old,
+            order=functools.partial(config_order, signed=signed),
+        )
 
     def _new_rows(
         self, rows: Iterator[Row], is_old: Callable[[bytes], bool], left_out: list[bytes]

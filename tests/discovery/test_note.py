@@ -7,7 +7,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -64,7 +63,8 @@ def read(
     """
     discovery = Discovery(client_settings("k:9092"), ["muster"], keys=keys)
     discovery._counts = Counter({TOPIC: 2})
-    for (event, partition, offset, at_ms), by in zip_longest(records, signatures, fillvalue=b""):
+    padded = [*signatures, *[b""] * (len(records) - len(signatures))]
+    for (event, partition, offset, at_ms), by in zip(records, padded, strict=True):
         encoded = codec.encode(event)
         message = SimpleNamespace(
             topic=lambda: TOPIC,
@@ -124,10 +124,10 @@ def test_a_key_that_has_left_the_keyring(tmp_path: Path) -> None:
     """What a key signed counts for longer than the keyring has it; no one signs with it today."""
     now_ms = time.time_ns() // 1_000_000
     keys = key_file(tmp_path, b"n" * 32, name="new")
-    for at_ms, expected in ((now_ms, None), (now_ms - KEPT_MS - 60_000, config("real"))):
+    for at_ms, counts in ((now_ms, False), (now_ms - KEPT_MS - 60_000, True)):
         old = signature(config("real"), b"o" * 32, at_ms)
         group = read((config("real"), HOME, 0, at_ms), keys=keys, signatures=[old])
-        assert (group.config and group.config.sources) == (expected and expected.sources)
+        assert (group.config is not None) is counts
 
 
 def signature(event: Event, secret: bytes, at_ms: int) -> bytes:

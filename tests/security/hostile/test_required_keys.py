@@ -93,7 +93,7 @@ def report(tasks: int) -> Report:
     return Report(group=G, member=M, incarnation=1, epoch=1, revision=1, holding=holding(tasks))
 
 
-def lags(count: int) -> LagReport:
+def lag_report(count: int) -> LagReport:
     """Lags of so many copies."""
     return LagReport(group=G, member=M, lags=tuple(Lag(Task("0", n), 5) for n in range(count)))
 
@@ -110,7 +110,7 @@ def group() -> Group:
 
 @pytest.mark.parametrize(
     ("forged", "real"),
-    [([report(EVENT_TASKS_MIN)] * 40, report(3)), ([lags(16_384)] * 2, lags(3))],
+    [([report(EVENT_TASKS_MIN)] * 40, report(3)), ([lag_report(16_384)] * 2, lag_report(3))],
     ids=["reports", "lags"],
 )
 def test_forgeries_use_up_nothing_that_others_may_ask_for(
@@ -121,11 +121,8 @@ def test_forgeries_use_up_nothing_that_others_may_ask_for(
     The members' reports behind them count all the same; so do lags behind forged lags.
     """
     rows = [row(event, n, by=None) for n, event in enumerate(forged)]
-    inbox = open_lane(
-        *(LANE, [*rows, row(real, 100)], INPUT),
-        keyring=keyring_file.read(keys),
-        limits=Limits(tasks_known=8),
-    )
+    keyring, limits = keyring_file.read(keys), Limits(tasks_known=8)
+    inbox = open_lane(LANE, [*rows, row(real, 100)], INPUT, keyring=keyring, limits=limits)
     assert [type(event) for event in inbox.events if event.origin.offset == 100] == [type(real)]
     assert 100 not in {letter.origin.offset for letter in inbox.rejected}
 
@@ -187,7 +184,7 @@ def test_copies_change_no_group_that_was_deleted(keys: str) -> None:
     assert len(group().table) == 6
     operator.batch(LANE, [row(GroupDeleted(group=G), 6)])
     assert operator.stored(LANE) != (None, None)
-    operator.batch(LANE, [row(lags(1), 7, at_ms=NOW_MS + HOUR_MS)])
+    operator.batch(LANE, [row(lag_report(1), 7, at_ms=NOW_MS + HOUR_MS)])
     assert operator.stored(LANE) == (None, None)
 
 
