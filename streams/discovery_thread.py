@@ -5,6 +5,8 @@ declare, and writes a `TopicsFound` where the newest one differs (`topic_changes
 the group's config. The coordinator takes it as an event, in the order of the log. Any number of
 discoveries may run: they see what the others have written, and a record that says nothing new
 changes nothing.
+
+With signing keys it ignores records whose signature the coordinator refuses.
 """
 
 from __future__ import annotations
@@ -31,17 +33,22 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
 from muster.kafka.compacted import is_newer
 from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.reader import row_of
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.output import wall_ms
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError, MusterError
-from muster.protocol.events import GroupConfig, GroupDeleted, Origin, TopicsFound
+from muster.protocol.events import Event, GroupConfig, GroupDeleted, Origin, TopicsFound
 from muster.protocol.ids import GroupId
+from muster.protocol.keyring import caller_of
 from muster.protocol.keys import partition_of
+from muster.protocol.signature_check import Verifier
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
+from muster.signing.rotation import KEPT_MS
 from muster.state.printable import cut
 from muster.streams.background_thread import Complaints, Loop
 
@@ -168,6 +175,8 @@ class Discovery(Loop):
             event = codec.decode(TopicKind.CONFIG, key, message.value(), origin)
         except DecodeError:
             return  # not a record of muster
+        if not self._may_count(event, message):
+            return
         group = self._groups[topic.rpartition(".")[0], event.group]
         home = partition_of(key or b"", max(self._counts[topic], 1))
         if isinstance(event, TopicsFound):
@@ -179,6 +188,20 @@ class Discovery(Loop):
         ):
             group.config = event if isinstance(event, GroupConfig) else None
             group.config_at, group.config_in = (at_ms, origin.offset), partition
+
+    def _may_count(self, event: Event, message: Message) -> bool:
+        """Whether the coordinator takes a record of a config topic, by its signature.
+
+        What discovery writes is signed by the job, so it must not follow from what others forge.
+        """
+        if self._keys is None:
+            return True
+        row = row_of(message)
+        verifier = Verifier(self._keys.current(), event.group, row.topic, event.group.encode())
+        verdict = verifier.verdict(caller_of(event), row.value, row.signature, row.at_ms)
+        # A keyring has keys for some days after their end. What they signed is older than that.
+        is_old = row.at_ms < time.time_ns() // 1_000_000 - KEPT_MS
+        return verdict is None or (is_old and verdict.reason is DeadLetter.UNKNOWN_KEY)
 
     # ------------------------------------------------------------------ Kafka's topics
 
