@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from muster.state.printable import printable
 
 MISSING = "-"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
 _LONGEST = 2_000
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_END_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, the latest time that a date can show."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -57,11 +60,17 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def date_of(at_ms: int) -> datetime:
+    """Epoch milliseconds as a date in UTC; of those before 1970 or after 9999 the nearest one.
+
+    A setting may mean "never", and a record may have any timestamp.
+    """
+    return _BEGINNING + timedelta(milliseconds=min(max(at_ms, 0), _END_MS))
+
+
 def utc(at_ms: int | None) -> str | None:
     """Epoch milliseconds as UTC in ISO 8601, to the second."""
-    if at_ms is None:
-        return None
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if at_ms is None else date_of(at_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def one_line(message: str) -> str:

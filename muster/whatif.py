@@ -28,6 +28,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.published.generations import move_json
+from muster.published.snapshots import refuses_events
 from muster.state.preview import preview
 
 
@@ -91,7 +92,9 @@ def planned(
     valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     moves = [move_json(move) for move in after.moves(placement.reasons)]
+    quarantined = refuses_events(snapshot)
     warnings = [
+        *([quarantined] if quarantined else ()),
         *ignored_settings(group.assignor, group.settings, known.table),
         *ignored_pins(group.assignor, view),
         *placement.warnings,
@@ -113,7 +116,7 @@ def _placer(name: str, *, is_own: bool) -> Assignor:
     try:
         return plugins.get(name) if is_own else plugins.from_record(name, plugins.allowed_here())
     except (UnknownAssignor, ValueError) as error:
-        raise BadInput(f"--assignor: {error}") from None
+        raise BadInput(f"--assignor: {error}" if is_own else str(error)) from None
 
 
 def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:

@@ -48,7 +48,8 @@ class DeadLetter(StrEnum):
     ASSIGNOR_FAILED = (
         "ASSIGNOR_FAILED",
         "the group's assignor raised an error, gave no valid answer or took too long; the group"
-        " keeps the placement it has",
+        " keeps the placement it has, and tries again at the next change or after"
+        " `probing.rebalance.interval.ms`",
         "read the message; correct the plug-in, or choose another assignor: muster config set",
     )
     GROUP_FAILED = (

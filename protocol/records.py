@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from muster.protocol.events import Mark, Origin, Profile
 from muster.protocol.expected_heartbeats import Agreement
-from muster.protocol.ids import GroupId, MemberId, Role
+from muster.protocol.ids import GroupId, MemberId, Role, as_option
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
@@ -81,14 +81,15 @@ def no_tasks(group: str, *, declares: bool = False) -> str:
     """Message for members and users of a group without tasks, which may declare topics."""
     if declares:
         return f"{NO_TASKS}none of the topics that {group} declares was found yet"
-    return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
+    option = as_option("--group", group)
+    return f"{NO_TASKS}muster config set {option} --tasks FILE gives the group some"
 
 
 def group_deleted(group: str, origin: Origin) -> str:
     """Message for members of a deleted group and processes that ask to join it."""
     return (
         f"group deleted by muster config delete ({origin.topic}-{origin.partition}"
-        f"@{origin.offset}); muster config set --group {group} makes it anew"
+        f"@{origin.offset}); muster config set {as_option('--group', group)} makes it anew"
     )
 
 
@@ -160,7 +161,7 @@ class MemberState(Enum):
 
 
 class GroupState(Enum):
-    """State of a group, printed as Kafka prints it."""
+    """State of a group, printed as Kafka prints it. UNKNOWN: written by a newer version."""
 
     EMPTY = "Empty"
     NOT_READY = "Not Ready"
@@ -168,6 +169,7 @@ class GroupState(Enum):
     RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
+    UNKNOWN = "Unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from muster.protocol.events import Lag, Mark
 from muster.protocol.framing import Row
 from muster.protocol.ids import Task
 from muster.protocol.setting_values import Value
-from muster.protocol.settings import Settings, defaults_of, parse_settings
+from muster.protocol.settings import Settings, accepted_settings, defaults_of, parse_settings
 from muster.protocol.tasks import (
     TaskSet,
 )
@@ -177,6 +177,15 @@ def settings_from(row: Mapping[str, str], assignor: str) -> Settings:
         return parse_settings(row, assignor)
     except ConfigError as error:
         raise DecodeError(str(error)) from None
+
+
+def kept_settings_from(row: Mapping[str, str], assignor: str) -> Settings:
+    """Settings of a snapshot, of which a newer version may have written some.
+
+    One that this version does not have is left out, and one whose value it does not accept has its
+    default: a coordinator of this version must be able to go on with the group.
+    """
+    return settings_from(accepted_settings(row), assignor)
 
 
 def json_bytes(value: object) -> bytes:

@@ -330,6 +330,18 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     return settings
 
 
+def accepted_settings(values: Mapping[str, str]) -> dict[str, str]:
+    """Those of a group's settings, by Kafka's key, whose key and value this version accepts."""
+    accepted: dict[str, str] = {}
+    for key, value in values.items():
+        try:
+            _BY_KEY[key].accepted.read(value)
+        except (ValueError, TypeError, KeyError, OverflowError):
+            continue
+        accepted[key] = value
+    return accepted
+
+
 @lru_cache(64)
 def defaults_of(assignor: str) -> Settings:
     """The settings of a group with this assignor that sets none."""

@@ -78,6 +78,7 @@ _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
 _MOVE = tuple(field.name for field in fields(Move))
 _STATES = {state.value: state for state in MemberState}
+_GROUP_STATES = {state.value: state for state in GroupState}
 
 
 def snapshot_row(snapshot: GroupSnapshot) -> Row:
@@ -124,8 +125,8 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
     members = _members_from(row["members"], row["profiles"])
     return GroupSnapshot(
         group=key.group,
-        state=_group_state(row["state"]),
-        settings=rows.settings_from(row["settings"], row["assignor"]),
+        state=_GROUP_STATES.get(row["state"], GroupState.UNKNOWN),
+        settings=rows.kept_settings_from(row["settings"], row["assignor"]),
         tasks=tasks,
         members=members,
         moves=tuple(_move_from(move) for move in row["moves"]),
@@ -244,13 +245,6 @@ def _owners_from(data: bytes, count: int) -> IntArray:
     if end != len(data):
         raise DecodeError("bytes behind the owner vector", end)
     return owners
-
-
-def _group_state(text: str) -> GroupState:
-    try:
-        return GroupState(text)
-    except ValueError:
-        raise DecodeError(f"unknown group state {text[:40]!r}") from None
 
 
 def _members_row(members: tuple[MemberEntry, ...]) -> Row:

@@ -5,6 +5,8 @@ declare, and writes a `TopicsFound` where the newest one differs (`topic_changes
 the group's config. The coordinator takes it as an event, in the order of the log. Any number of
 discoveries may run: they see what the others have written, and a record that says nothing new
 changes nothing.
+
+With signing keys it ignores records whose signature the coordinator refuses.
 """
 
 from __future__ import annotations
@@ -31,18 +33,24 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET
 from muster.kafka.compacted import is_newer
 from muster.kafka.lasting_admin import LastingAdmin
+from muster.kafka.reader import row_of
 from muster.kafka.writer import deliver
 from muster.logs import KAFKA
+from muster.output import wall_ms
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError, MusterError
-from muster.protocol.events import GroupConfig, GroupDeleted, Origin, TopicsFound
+from muster.protocol.events import Event, GroupConfig, GroupDeleted, Origin, TopicsFound
 from muster.protocol.ids import GroupId
+from muster.protocol.keyring import caller_of
 from muster.protocol.keys import partition_of
+from muster.protocol.signature_check import Verifier
 from muster.protocol.sources import Found, Source, fitting
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
+from muster.signing.rotation import KEPT_MS
 from muster.state.printable import cut
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 
 _log = structlog.get_logger("muster.streams")
 
@@ -78,7 +86,7 @@ class _Group:
     found_at: tuple[int, int] = (0, -1)
     found_in: int = -1
     memories: dict[Source, Memory] = field(default_factory=dict)
-    lags: dict[Place, float] = field(default_factory=dict)
+    lags: dict[Source, dict[Place, float]] = field(default_factory=dict)
     logged: tuple[str, ...] = ()
 
 
@@ -103,7 +111,8 @@ class Discovery(Loop):
         self._keys = keys
         self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
         self._patterns = Patterns()
-        self._measured_ms = 0
+        self._measured_ms: int | None = None
+        self._complaints = Complaints()
         self._counts: Counter[str] = Counter()
         """Partitions of each config topic."""
         self.written = 0
@@ -166,6 +175,8 @@ class Discovery(Loop):
             event = codec.decode(TopicKind.CONFIG, key, message.value(), origin)
         except DecodeError:
             return  # not a record of muster
+        if not self._may_count(event, message):
+            return
         group = self._groups[topic.rpartition(".")[0], event.group]
         home = partition_of(key or b"", max(self._counts[topic], 1))
         if isinstance(event, TopicsFound):
@@ -177,6 +188,20 @@ class Discovery(Loop):
         ):
             group.config = event if isinstance(event, GroupConfig) else None
             group.config_at, group.config_in = (at_ms, origin.offset), partition
+
+    def _may_count(self, event: Event, message: Message) -> bool:
+        """Whether the coordinator takes a record of a config topic, by its signature.
+
+        What discovery writes is signed by the job, so it must not follow from what others forge.
+        """
+        if self._keys is None:
+            return True
+        row = row_of(message)
+        verifier = Verifier(self._keys.current(), event.group, row.topic, event.group.encode())
+        verdict = verifier.verdict(caller_of(event), row.value, row.signature, row.at_ms)
+        # A keyring has keys for some days after their end. What they signed is older than that.
+        is_old = row.at_ms < time.time_ns() // 1_000_000 - KEPT_MS
+        return verdict is None or (is_old and verdict.reason is DeadLetter.UNKNOWN_KEY)
 
     # ------------------------------------------------------------------ Kafka's topics
 
@@ -198,9 +223,12 @@ class Discovery(Loop):
             admin.replace()
             self._complain(f"Kafka does not describe the topics: {error}")
             return
-        now_ms = time.time_ns() // 1_000_000
-        measure = now_ms - self._measured_ms >= self._pace.measure_ms
+        now_ms = time.monotonic_ns() // 1_000_000  # the time of day may be set
+        since_ms = self._measured_ms
+        measure = since_ms is None or now_ms - since_ms >= self._pace.measure_ms
         for (prefix, name), group in live.items():
+            if self._closing.is_set():
+                return  # a Kafka that does not answer takes seconds for each group
             self._one(prefix, name, group, known_topics, admin, now_ms, measure)
         if measure:
             self._measured_ms = now_ms
@@ -241,7 +269,7 @@ class Discovery(Loop):
             first = source not in before
             loads = None
             if source.measure and own and (measure or first):
-                loads = self._loads(admin, name, group, source, own, now_ms, faults)
+                loads = self._loads(admin, name, group, source, own, faults)
             memory = group.memories.setdefault(source, Memory())
             look = Look(own, loads, now_ms)
             each, wrong = find(source, before.get(source), look, memory, self._pace.grace_ms)
@@ -263,14 +291,13 @@ class Discovery(Loop):
         group: _Group,
         source: Source,
         own: Mapping[str, Topic],
-        now_ms: int,
         faults: list[str],
     ) -> dict[Place, float] | None:
         places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
         kind = Measure(source.measure)
         try:
             values = measured_traffic.by_measure(
-                self._clients, admin.client, kind, places, name, now_ms
+                self._clients, admin.client, kind, places, name, wall_ms()
             )
         except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             if isinstance(error, (KafkaException, Unreachable, TimeoutError)):
@@ -278,8 +305,8 @@ class Discovery(Loop):
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
         if kind is Measure.LAG:
-            group.lags = smoothed(group.lags, values)
-            return group.lags
+            group.lags[source] = smoothed(group.lags.get(source, {}), values)
+            return group.lags[source]
         return values
 
     def _write(self, prefix: str, group: _Group, event: TopicsFound) -> None:
@@ -310,7 +337,7 @@ class Discovery(Loop):
         group.logged = tuple(faults)
 
     def _complain(self, why: str) -> None:
-        _log.warning("discovery", why=self._clients.hidden(why)[:300])
+        self._complaints.hear("discovery", self._clients.hidden(why)[:300])
         self._closing.wait(RETRY_S)
 
 

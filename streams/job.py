@@ -66,10 +66,11 @@ from muster.streams.checkpoint import (
     earlier_coordinators,
     folder_lock,
     last_run,
+    older_than_published,
     stale_checkpoint,
     topic_ids,
 )
-from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
+from muster.streams.checkpoint.files import Checkpoint, Offsets, open_checkpoint
 from muster.streams.clock import Clock
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.job_settings import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
@@ -146,7 +147,7 @@ def _run(config: JobConfig) -> int:
             log.info("takes over", why=vigil.why())
             checkpoint = takeover.claimable(checkpoint, config, job)
         else:
-            stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
+            checkpoint = stale_checkpoint.check(checkpoint, config.clients, config.prefixes, job)
         ids = topic_ids.check(checkpoint, config.clients, takeover.compared_topics(config.prefixes))
         claimed = takeover.claimed(config, signs, vigil)
         checkpoint = takeover.confirmed(checkpoint, config, job, claimed.epochs)
@@ -156,7 +157,7 @@ def _run(config: JobConfig) -> int:
         kept = topic_ids.Kept(checkpoint.folder, config.clients, ids, stop)
         clock = seen.coordinates(claimed.epochs, partitions, keys, kept.same)
         vigil.end()
-        processor = _processor(config, checkpoint, claimed, partitions)
+        processor = _processor(config, checkpoint, claimed, partitions, _now_ms(recovered))
         last_run.begins(checkpoint)
         starting = None
         if recovered is not None and not stop.is_set():
@@ -187,10 +188,11 @@ def _processor(
     checkpoint: Checkpoint,
     claimed: takeover.Claimed,
     partitions: Mapping[str, int],
+    now_ms: int,
 ) -> GroupProcessor:
-    """The operator."""
+    """The operator; `now_ms` is about when the job claimed."""
     epochs = claimed.epochs
-    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, wall_ms())
+    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, now_ms)
     obeying = earlier_coordinators.obeying(checkpoint, claimed.predecessors_obey)
     publishers = {
         prefix: Publisher(
@@ -218,6 +220,14 @@ def _processor(
     )
 
 
+def _now_ms(recovered: recovery.Recovered | None) -> int:
+    """The broker's time, or later, epoch milliseconds.
+
+    This machine's clock may have been set back. It cannot be earlier than what the broker stamped.
+    """
+    return max(wall_ms(), 0 if recovered is None else recovered.stamped_ms)
+
+
 def _read_back(
     config: JobConfig,
     checkpoint: Checkpoint,
@@ -227,10 +237,14 @@ def _read_back(
     seen: Seen,
 ) -> tuple[takeover.Claimed, recovery.Recovered | None]:
     """The claims with which the job goes on, and the groups, if the checkpoint is new."""
-    if not checkpoint.is_new or stop.is_set():
+    if stop.is_set():
+        return claimed, None
+    if not checkpoint.is_new:
+        older_than_published.note_start(checkpoint, claimed.epochs)
         return claimed, None
     recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
     claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
+    older_than_published.note_read_back(checkpoint, claimed.epochs, recovered.snapshots)
     return claimed, recovered
 
 
@@ -243,7 +257,7 @@ def _load(
     stop: threading.Event,
     seen: Seen,
     keys: KeyFile | None,
-) -> recovery.Offsets | None:
+) -> Offsets | None:
     """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
     A short run of the query loads them and ends when it has no more rows; it has answered waiting

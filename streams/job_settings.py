@@ -30,6 +30,38 @@ DEFAULT_MASTER = "local[2]"
 PREFIXES_MAX = 256 // len(INPUTS)
 """A packed row has one byte for the number of its topic (`streams.source`)."""
 
+MASTER = "spark.master"
+NEEDED: Mapping[str, tuple[str, str]] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "the operator requires this store",
+    ),
+    "spark.sql.ansi.enabled": (
+        "false",
+        "ANSI SQL refuses to cast numbers to bytes, which the query does to pack a row",
+    ),
+    "spark.sql.parser.escapedStringLiterals": (
+        "false",
+        "the query's pattern of control characters would match ordinary names of groups",
+    ),
+    "spark.speculation": (
+        "false",
+        "a second attempt of a task may write its records behind those of the next batch",
+    ),
+    "spark.python.use.daemon": (
+        "true",
+        "each batch would wait for a new Python process, in which no large placement ever ends",
+    ),
+    "spark.python.worker.reuse": (
+        "true",
+        "a large placement is computed aside over several batches, and the process keeps it",
+    ),
+}
+"""Spark's settings that have to have one value, and why; the case of letters does not matter."""
+REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
+REPORTS_MIN = 2
+"""Spark keeps one report less than it is told, and muster waits for one at a start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -263,16 +295,18 @@ def job_config(
 ) -> JobConfig:
     """Read and check the options that the user gave.
 
-    `master` is None when spark-submit has already decided; `conf` is every ``KEY=VALUE``.
+    `master` is None when spark-submit has already decided; `conf` is every ``KEY=VALUE``. A
+    ``spark.master`` among them wins.
 
     Raises:
         ConfigError: it names the key or option.
     """
     if not checkpoint:
         raise ConfigError("--checkpoint", checkpoint, "a folder (or URL) that survives restarts")
-    if master is not None and not _MASTER.fullmatch(master):
-        raise ConfigError("--master", master, "local[N], spark://HOST:PORT, yarn or k8s://URL")
     spark, kafka, own = _sorted_out(conf)
+    option, master = (MASTER, spark.pop(MASTER)) if MASTER in spark else ("--master", master)
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ConfigError(option, master, "local[N], spark://HOST:PORT, yarn or k8s://URL")
     return JobConfig(
         clients=client_settings(bootstrap, command_config, kafka),
         prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
@@ -294,8 +328,11 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigError("--conf", item, "KEY=VALUE")
+        if key != key.strip():
+            shown = HIDDEN if is_secret(key) else value
+            raise ConfigError(key, shown, "KEY=VALUE without blanks around the =")
         if key.startswith("spark."):
-            spark[key] = value
+            spark[key] = _spark_value(key, value)
         elif key.startswith("kafka."):
             if is_secret(key):
                 accepted = "it in the file of --command-config: every user may list processes"
@@ -311,6 +348,16 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
             except ValueError:
                 raise ConfigError(key, value, setting.accepted) from None
     return spark, kafka, own
+
+
+def _spark_value(key: str, value: str) -> str:
+    """A value that the user gives to Spark, unless muster cannot work with it."""
+    needed, why = NEEDED.get(key, (None, ""))
+    if needed is not None and value.strip().lower() != needed.lower():
+        raise ConfigError(key, value, f"{needed}: {why}")
+    if key == REPORTS and value.strip().isdecimal() and int(value) < REPORTS_MIN:
+        raise ConfigError(key, value, f"{REPORTS_MIN} or more: muster reads these reports")
+    return value
 
 
 def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_mem
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
     Inbox,
-    config_check,
+    config_order,
     is_found,
     may_get_old_rows,
     old_row_check,
@@ -65,6 +65,7 @@ from muster.streams.batch.inbox import (
     read_refused,
     refuse,
     refuse_quarantined,
+    signature_check,
 )
 from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
@@ -186,7 +187,7 @@ class GroupProcessor(StatefulProcessor):
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         entries, beyond = self._share(
             *(rows, byte_limits.bytes_max(stored.snapshot)),
-            config_check(lane, self._topics, keyring, stored.replay_guard),
+            signature_check(lane, self._topics, keyring, stored.replay_guard),
             is_old,
         )
         refusals: list[Row] = []
@@ -215,8 +216,15 @@ class GroupProcessor(StatefulProcessor):
     ) -> byte_limits.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
         signed = self._signing_keys is not None
-        kinds = self._is_config, may_count, functools.partial(is_found, signed=signed), is_old
-        return byte_limits.of((row[1] for row in rows), bytes_max, *kinds)
+        return byte_limits.of(
+            (row[1] for row in rows),
+            bytes_max,
+            self._is_config,
+            may_count=may_count,
+            is_found=functools.partial(is_found, signed=signed),
+            is_old=is_old,
+            order=functools.partial(config_order, signed=signed),
+        )
 
     def _new_rows(
         self, rows: Iterator[Row], is_old: Callable[[bytes], bool], left_out: list[bytes]

@@ -13,7 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from muster.streams import recovery, sink, source, spark_session
+from muster.streams import sink, source, spark_session
+from muster.streams.checkpoint.files import Offsets
 from muster.streams.errors import QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
 from muster.streams.observability.spark_reports import Progress, is_idle
@@ -43,7 +44,7 @@ def frame(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
-    starting: recovery.Offsets | None = None,
+    starting: Offsets | None = None,
     initial: DataFrame | None = None,
 ) -> DataFrame:
     """The rows that the sink is to write; `initial`: groups to load (`recovery.initial_state`)."""

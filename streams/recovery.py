@@ -50,11 +50,9 @@ from muster.protocol.keys import key_of, partition_of
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
+from muster.streams.checkpoint.files import Offsets
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
-
-Offsets: TypeAlias = dict[str, dict[int, int]]
-"""topic → partition → offset."""
 
 T = TypeVar("T")
 
@@ -82,11 +80,14 @@ class Recovered:
         snapshots: with its prefix, the newest one of every group that was not forgotten.
         starting: where the source starts; at `EARLIEST` where an offset is not retained any more.
         last: where the last record of every partition is, if it has one.
+        stamped_ms: the newest time that the broker has stamped on a record of `membership`, epoch
+            milliseconds; 0 = there is none.
     """
 
     snapshots: tuple[tuple[str, GroupSnapshot], ...]
     starting: Offsets
     last: Offsets
+    stamped_ms: int = 0
 
 
 def _nothing() -> None:
@@ -119,6 +120,7 @@ def recover(
             raise KafkaUnreachable(f"Kafka does not describe {', '.join(sorted(missing))}")
         snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
         newer = _offsets_at(consumer, silent_since_ms(snapshots, retained), retained)
+        stamped_ms = _newest_stamp_ms(consumer, prefixes, retained)
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
@@ -130,7 +132,7 @@ def recover(
         offset = wanted[topic].get(partition, EARLIEST)
         starting[topic][partition] = offset if low <= offset <= high else EARLIEST
         last[topic][partition] = max(low, high - 1)
-    return Recovered(tuple(snapshots), starting, last)
+    return Recovered(tuple(snapshots), starting, last, stamped_ms)
 
 
 def initial_state(
@@ -229,6 +231,18 @@ def _offsets_at(
             place = each.topic, each.partition
             offsets[place] = each.offset if each.offset >= 0 else retained[place][1]
     return offsets
+
+
+def _newest_stamp_ms(consumer: Consumer, prefixes: Iterable[str], retained: Retained) -> int:
+    """The newest time that the broker has stamped on a record of `membership`; 0 = none."""
+    topics = {topic_name(TopicKind.MEMBERSHIP, prefix) for prefix in prefixes}
+    starts = [
+        TopicPartition(topic, partition, high - 1)
+        for (topic, partition), (low, high) in retained.items()
+        if topic in topics and high > low
+    ]
+    rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True) if starts else ()
+    return max((row.at_ms for row in rows), default=0)
 
 
 class _Taken(NamedTuple):

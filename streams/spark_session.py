@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.kafka.client_settings import HIDDEN_NAMES
+from muster.protocol.errors import ConfigError
 from muster.streams.class_archive import ClassArchive
-from muster.streams.job_settings import JobConfig
+from muster.streams.job_settings import NEEDED, REPORTS, JobConfig
 from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
@@ -37,8 +38,8 @@ SAFE_PATH = "PYTHONSAFEPATH"
 """Python's option ``-P`` as an environment variable, because Spark starts the workers."""
 
 ALWAYS: Mapping[str, str] = {
-    # The only store with changelogs; the operator requires it.
-    "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
+    # `NEEDED` says why. Spark's own file of defaults (spark-defaults.conf) may have other values.
+    **{key: needed for key, (needed, _) in NEEDED.items()},
     # A commit writes what changed, not RocksDB files.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # The operator has no timers, because ticks come through the input topic; a batch without rows
@@ -48,7 +49,7 @@ ALWAYS: Mapping[str, str] = {
     # latency than 10 ms.
     "spark.sql.streaming.pollingDelay": "1ms",
     # The main loop reads these reports four times a second, and each report costs time.
-    "spark.sql.streaming.numRecentProgressUpdates": str(spark_reports.KEPT),
+    REPORTS: str(spark_reports.KEPT),
     # Each partition runs a Python task in every batch, with or without rows; with a single one
     # Spark needs no exchange, which saves a fifth of an event's time. More are useful if one core
     # cannot process all heartbeats. A checkpoint fixes the number.
@@ -64,6 +65,9 @@ ALWAYS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     # Workers are forked from a process that has the operator's code loaded.
     "spark.python.daemon.module": "muster.streams.python_daemon",
+    # In MiB. Groups that are read back travel to executors within tasks, and Spark refuses a task
+    # above 128 MiB: with many large groups no start without a checkpoint would come to its end.
+    "spark.rpc.message.maxSize": "1024",
     # A task that waits for a preferred executor takes longer than the whole batch.
     "spark.locality.wait": "0s",
     # Every state call is a round trip to the JVM; over TCP the operator takes 3 times as long.
@@ -72,8 +76,6 @@ ALWAYS: Mapping[str, str] = {
     # for that is longer, so no driver would start. Names of sockets are random, and only their
     # owner may connect.
     "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108
-    # ANSI SQL refuses to cast numbers to bytes, which `source` does to pack a row.
-    "spark.sql.ansi.enabled": "false",
     # Python must not import a file of the working folder that has the name of a module.
     f"spark.executorEnv.{SAFE_PATH}": "1",
     # No result may depend on where the job runs.
@@ -167,9 +169,10 @@ def start(config: JobConfig) -> tuple[SparkSession, ClassArchive]:
     Raises:
         JarsError: a jar is missing, or not the one in the lock file.
         JavaNotFound: there is no Java 17 or newer.
+        ConfigError: ``SPARK_HOME`` is of another Spark.
     """
-    # Otherwise Spark runs the first python3 on the path, which may not have muster.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    check_home(os.environ)
+    os.environ["PYSPARK_PYTHON"] = python(config, os.environ)
     os.environ.setdefault(SAFE_PATH, "1")  # for local workers; `ALWAYS` sets it for executors
     os.environ["JAVA_HOME"] = str(java_home())
     settings = SparkConf(loadDefaults=False)
@@ -184,6 +187,31 @@ def start(config: JobConfig) -> tuple[SparkSession, ClassArchive]:
     for name in _CHATTY:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
     return spark, archive
+
+
+def python(config: JobConfig, environment: Mapping[str, str]) -> str:
+    """The Python that Spark runs: the user's setting, the environment's, or this process' own.
+
+    Otherwise Spark runs the first python3 on the path, which may not have muster.
+    """
+    chosen = config.spark.get("spark.pyspark.python")
+    return chosen or environment.get("PYSPARK_PYTHON") or sys.executable
+
+
+def check_home(environment: Mapping[str, str]) -> None:
+    """Refuse a ``SPARK_HOME`` of another Spark than PySpark's: PySpark would start that one's JVM.
+
+    Under spark-submit the JVM runs already.
+
+    Raises:
+        ConfigError: it is of another version, or no Spark.
+    """
+    home = environment.get("SPARK_HOME")
+    if not home or "PYSPARK_GATEWAY_PORT" in environment:
+        return
+    if not any((Path(home) / "jars").glob(f"spark-core_*-{pyspark.__version__}*.jar")):
+        accepted = f"a Spark {pyspark.__version__}, as the installed pyspark; or unset it"
+        raise ConfigError("SPARK_HOME", home, accepted)
 
 
 _jvm_outputs: list[JvmOutput] = []

@@ -9,7 +9,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from muster.protocol import codec
-from muster.protocol.records import CoordinatorClaim, CoordinatorRole, GroupSnapshot
+from muster.protocol.records import CoordinatorRole, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams import (
     claims,
@@ -20,7 +20,7 @@ from muster.streams import (
     standby_coordinator,
     stopping,
 )
-from muster.streams.checkpoint import stale_checkpoint, topic_ids
+from muster.streams.checkpoint import older_than_published, stale_checkpoint, topic_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import QueryFailed, ThreadDied
 from muster.streams.job_settings import JobConfig
@@ -79,16 +79,22 @@ def stand_by(
 
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
-    """The checkpoint with which a standby claims; emptied if another job has overtaken it."""
+    """The checkpoint with which a standby claims; emptied if it is behind.
+
+    Raises:
+        KafkaUnreachable: the claims, or the published records, could not be read.
+    """
     look = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
     if look.overtaken_by is not None:
-        return _emptied(checkpoint, job, look.overtaken_by)
+        return _emptied(checkpoint, job, newest=look.overtaken_by.job)
+    if why := older_than_published.story(checkpoint, config.clients, config.prefixes):
+        return _emptied(checkpoint, job, why=why)
     stale_checkpoint.note(checkpoint, job, look)
     return checkpoint
 
 
-def _emptied(checkpoint: Checkpoint, job: str, overtaken_by: CoordinatorClaim) -> Checkpoint:
-    _log.info("checkpoint emptied", checkpoint=checkpoint.folder, newest=overtaken_by.job)
+def _emptied(checkpoint: Checkpoint, job: str, **why: str) -> Checkpoint:
+    _log.info("checkpoint emptied", checkpoint=checkpoint.folder, **why)
     checkpoint = checkpoint.emptied()
     stale_checkpoint.note(checkpoint, job, stale_checkpoint.Look())
     return checkpoint
@@ -111,7 +117,7 @@ def confirmed(
         return checkpoint
     if not config.standby:
         raise stale_checkpoint.stale(checkpoint, between, is_newest=False)
-    checkpoint = _emptied(checkpoint, job, between)
+    checkpoint = _emptied(checkpoint, job, newest=between.job)
     topic_ids.check(checkpoint, config.clients, compared_topics(config.prefixes))
     return checkpoint
 

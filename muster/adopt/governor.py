@@ -53,7 +53,7 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
-from muster.adopt.refusals import refusal
+from muster.adopt.refusals import broker_assigns, refusal
 from muster.adopt.sync_answers import ConnectLeader
 from muster.protocol.errors import MusterError
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
@@ -242,7 +242,10 @@ class Governor:
         has_moved = self._connection.has_moved()
         why = join_watch.why_unanswered(seen, self._options, self._member, has_moved=has_moved)
         if not why:
-            self._look_ms = now + join_watch.pause_ms(self._options)
+            pause_ms = join_watch.pause_ms(self._options)
+            self._look_ms = now + pause_ms
+            if join_watch.is_waiting(seen):
+                self._heard_ms = now - pause_ms  # the look took no longer
             return
         self._log(f"joins again, as its JoinGroup will not be answered: {why}")
         self._connection.drop()
@@ -374,6 +377,9 @@ class Governor:
         self._member, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._leader = answer.protocol_name or "", answer.leader
         self._heard_ms, self._joined_ms = self._asked_ms, now
+        if not answer.leader:
+            self._send(self._sessions.leave_all(now))
+            raise broker_assigns(self._options.group)
         if answer.leader != answer.member_id:
             # Another member leads. First all members get its answer: a member that still waits for
             # it learns only after a session timeout that it was evicted.
@@ -397,15 +403,12 @@ class Governor:
         """
         member_ids = [each.member_id for each in answer.groups[0].members]
         others = [each for each in member_ids if each != self._member]
-        rival_governors = [
-            name for each in others if join_metadata.is_governor(name := name_of(each))
-        ]
-        if min(rival_governors, default=self._options.instance_id) < self._options.instance_id:
+        members = [each for each in others if not join_metadata.is_governor(name_of(each))]
+        rivals = [name_of(each) for each in {*others} - {*members}]
+        if min(rivals, default=self._options.instance_id) < self._options.instance_id:
             self._yield(now)
             return
-        self._evicted.add(
-            [each for each in others if not join_metadata.is_governor(name_of(each))], now
-        )
+        self._evicted.add(members, now)
         self._log(
             "removes all members from the group to become its leader; they rejoin by themselves"
         )
@@ -423,7 +426,7 @@ class Governor:
         others = [row for row in rows if row.member_id != self._member]
         self._members = join_metadata.read_all(self._options.kind, others, self._options.group)
         topics = sorted({topic for member in self._members for topic in member.topics or ()})
-        if self._options.kind is Kind.CONSUMER:
+        if topics:  # without members, what the last ones read is known on
             self._callbacks.watch_partitions(topics)
         self._declare(now)
         if self._still_missing(now):
@@ -473,6 +476,7 @@ class Governor:
             if self._differs(answers(self._members, target)):
                 self._join_group()
             else:
+                self._answered_units = self._tasks.config.tasks  # decided, and nothing moves
                 self._send(self._sessions.cancel_revocations(self._answers, now))
 
     def _is_overdue(self, now: int) -> bool:

@@ -14,6 +14,7 @@ import kafka.errors as errors
 from muster.adopt.evicted_members import name_of
 from muster.adopt.model import Message, Options, error_of
 
+PREPARING: Final = "PreparingRebalance"
 _LOOKS: Final = 3
 """Looks at the members within a session. A new coordinator begins the session anew, and a governor
 that joins again within it keeps its seat."""
@@ -25,6 +26,14 @@ def pause_ms(options: Options) -> int:
     Until then a group seldom still waits, and Kafka does not count the governor out before.
     """
     return options.session_timeout_ms // _LOOKS
+
+
+def is_waiting(seen: Message | Exception) -> bool:
+    """Whether the group waits for members to join; Kafka then ends no session of those that did.
+
+    `seen`: the answer to `requests.look`.
+    """
+    return error_of(seen) is None and seen.groups[0].group_state == PREPARING  # type: ignore[union-attr]
 
 
 def why_unanswered(

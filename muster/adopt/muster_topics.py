@@ -26,6 +26,7 @@ from confluent_kafka import (
 )
 
 from muster.adopt.model import Configured, News
+from muster.kafka.acls import Role
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.log_filter import drop_noise
@@ -38,6 +39,7 @@ from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
+from muster.worker.kafka_refusals import Refusals
 from muster.worker.session_messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt.kafka")
@@ -57,6 +59,7 @@ class MusterTopics:
 
     def __init__(self, clients: ClientSettings, prefix: str, keys: KeyFile | None) -> None:
         self._keys = keys
+        self._refusals = Refusals(clients, prefix, Role.GOVERNOR)
         self._membership = topic_name(TopicKind.MEMBERSHIP, prefix)
         self._config = topic_name(TopicKind.CONFIG, prefix)
         self._kinds = {
@@ -103,7 +106,7 @@ class MusterTopics:
         for sent in sends:
             try:
                 record = signed(self._keys, encode(sent.event), sent.event, self._membership)
-                self._producer.produce(self._membership, record, _answer(post, sent))
+                self._producer.produce(self._membership, record, self._answer(post, sent))
             except (EncodeError, KafkaException, BufferError) as error:
                 log.error("%s: an event is not written: %s", group, error)
                 post(Failed(sent))
@@ -121,6 +124,18 @@ class MusterTopics:
             self._producer.produce(self._config, record, done)
         except (EncodeError, KafkaException, BufferError) as error:
             post(Configured(None, str(error)))
+
+    def _answer(
+        self, post: Post, sent: Send
+    ) -> Callable[[KafkaError | None, Message | None], None]:
+        """What Kafka's answer to an event is given to."""
+
+        def answered(error: KafkaError | None, _: Message | None) -> None:
+            if error is not None:
+                self._refusals.hear(error)
+            post(Acknowledged(sent) if error is None else Failed(sent))
+
+        return answered
 
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Write queued events, and stop, within this time; the threads end with the process."""
@@ -142,7 +157,9 @@ class MusterTopics:
             quiet_s = 0.0
             while not self._closing.is_set():
                 message = consumer.poll(WAIT_S)
-                if message is not None and message.error() is None:
+                if message is not None and (error := message.error()) is not None:
+                    self._refusals.hear(error)
+                elif message is not None:
                     self._take(message, joiners)
                     continue
                 quiet_s += WAIT_S
@@ -193,7 +210,3 @@ class MusterTopics:
             self._names[group][record.version] = record.units
         elif isinstance(record, MemberAssignment | MemberGone | GroupSnapshot):
             self._posts[group](record)
-
-
-def _answer(post: Post, sent: Send) -> Callable[[KafkaError | None, Message], None]:
-    return lambda error, _: post(Acknowledged(sent) if error is None else Failed(sent))

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from muster.discovery import measured_traffic
 from muster.discovery import topics as discovery
 from muster.discovery.measured_traffic import Measure, Place
 from muster.discovery.measured_weights import smoothed, weighed
-from muster.discovery.topic_changes import GRACE_MS, Memory, vanished
+from muster.discovery.topic_changes import GRACE_MS, Memory, racks, vanished
 from muster.discovery.topics import Topic
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import LastingAdmin
@@ -71,6 +71,7 @@ class Partitions:
         self._wanted: dict[str, tuple[str, ...]] = {}
         self._posts: dict[str, Callable[[AssignableUnits], None]] = {}
         self._posted: dict[str, AssignableUnits] = {}
+        self._units: dict[str, Subtopology] = {}  # topic → its partitions and racks, without load
         self._reported_unseen: set[str] = set()
         self._wake = threading.Event()
         self._closing = False
@@ -120,14 +121,26 @@ class Partitions:
                 log.info("topics cannot be looked up: %s", error)
                 continue
             self._warn(topics - found.keys())
+            self._keep(topics, found)
             for group, names in wanted.items():
-                units = [_unit(found[name]) for name in names if name in found]
+                units = [self._units[name] for name in names if name in found]
                 if group in self._measures and units:
                     units = self._weigh(group, names, units)
                 jobs = AssignableUnits(tuple(units))
                 if self._posted.get(group) != jobs and self._wanted.get(group) == names:
                     self._posted[group] = jobs
                     self._posts[group](jobs)
+
+    def _keep(self, wanted: Set[str], found: Mapping[str, Topic]) -> None:
+        """Note what the topics are now; a broker that is away keeps its rack."""
+        self._units = {name: unit for name, unit in self._units.items() if name in wanted} | {
+            name: Subtopology(
+                name,
+                topic.partitions,
+                source_racks=racks(Source(topics=(name,)), [topic], self._units.get(name)),
+            )
+            for name, topic in found.items()
+        }
 
     def _weigh(
         self, group: str, names: Sequence[str], units: list[Subtopology]
@@ -176,8 +189,3 @@ class Partitions:
                 GRACE_MS // 1_000,
             )
         self._reported_unseen = unseen
-
-
-def _unit(topic: Topic) -> Subtopology:
-    racks = tuple((row,) for row in topic.replica_racks) if topic.has_racks else None
-    return Subtopology(topic.name, topic.partitions, source_racks=racks)

@@ -32,3 +32,12 @@ def refusal(error: Exception, options: Options, protocols: list[str]) -> MusterE
         case errors.GroupMaxSizeReachedError() | errors.InvalidSessionTimeoutError():
             return BadInput(f"Kafka does not admit a governor to {group!r}: {error}")
     return None
+
+
+def broker_assigns(group: str) -> MusterError:
+    """The error for a group without a leader: a KIP-848 member has joined it, and converted it."""
+    return BadInput(
+        f"group {group!r} is of the consumer protocol (KIP-848) now, because a member with"
+        " group.protocol=consumer has joined it: the broker assigns, no member leads. muster shadow"
+        " works; to govern it again, start its members with group.protocol=classic"
+    )

@@ -20,7 +20,8 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -108,9 +109,12 @@ class EmbeddedKafka:
             format_arguments: more arguments for ``kafka-storage format`` (``--add-scram ...``).
             client: client settings that the readiness check needs (librdkafka's names).
             jvm_options: of the broker's JVM.
+
+        Raises:
+            BrokerFailed: no temporary folder can be made.
         """
         self._thrown_away = data_dir is None
-        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="muster-kafka-")).resolve()
+        self.data_dir = Path(data_dir or temporary_folder("muster-kafka-")).resolve()
         self.port = port
         self._chosen_port = port
         self._properties = dict(properties or {})
@@ -151,11 +155,11 @@ class EmbeddedKafka:
         """
         if self.running:
             return self
-        try:
+        if "," in str(self.data_dir):
+            raise BrokerFailed(f"{self.data_dir}: Kafka accepts no comma in its data directory")
+        with self._folder_faults_named():
             self.data_dir.mkdir(parents=True, exist_ok=True)
             self.log_file.open("ab").close()
-        except OSError as error:
-            raise BrokerFailed(f"{self.data_dir} cannot be written ({error.strerror})") from None
         for attempt in range(1, PORT_ATTEMPTS + 1):
             may_choose = self._choose_ports()
             try:
@@ -226,7 +230,8 @@ class EmbeddedKafka:
         return may_choose and self._chosen_port is None
 
     def _launch(self, timeout_s: float) -> None:
-        config = self._write_config()
+        with self._folder_faults_named():
+            config = self._write_config()
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         if not (self.data_dir / "logs" / "meta.properties").exists():
             self._format(config)
@@ -238,6 +243,13 @@ class EmbeddedKafka:
             self.kill()
             raise
 
+    @contextmanager
+    def _folder_faults_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BrokerFailed(f"{self.data_dir} cannot be written ({error.strerror})") from None
+
     def _write_config(self) -> Path:
         (self.data_dir / "log4j2.properties").write_text(LOG_CONFIG)
         ports = {"port": str(self.port), "controller_port": str(self._controller_port)}
@@ -245,7 +257,7 @@ class EmbeddedKafka:
             "listeners": "PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
             "advertised.listeners": "PLAINTEXT://{host}:{port}",
             "controller.quorum.voters": "1@{host}:{controller_port}",
-            "log.dirs": str(self.data_dir / "logs"),
+            "log.dirs": str(self.data_dir / "logs").replace("\\", r"\\"),
         }
         lines = [
             f"{key}={_filled(value, {'host': HOST, **ports})}"
@@ -253,7 +265,7 @@ class EmbeddedKafka:
         ]
         config = self.data_dir / "server.properties"
         config.touch(mode=0o600)  # may hold passwords
-        config.write_text("\n".join(lines) + "\n")
+        config.write_text("".join(f"{_in_ascii(line)}\n" for line in lines))
         return config
 
     def _format(self, config: Path) -> None:
@@ -329,6 +341,28 @@ def _filled(value: str, variables: Mapping[str, str]) -> str:
     for name, text in variables.items():
         value = value.replace(f"{{{name}}}", text)
     return value
+
+
+def _in_ascii(line: str) -> str:
+    """A line of a properties file, which Java reads as Latin-1: other characters are escaped."""
+    units = line.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)
+
+
+def temporary_folder(prefix: str) -> Path:
+    """A new folder among the system's temporary files.
+
+    Raises:
+        BrokerFailed: none can be made.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        raise BrokerFailed(
+            f"no temporary folder can be made ({error.strerror}); set TMPDIR to a folder on a disk "
+            "with free space that can be written"
+        ) from None
 
 
 def free_port(besides: int | None = None) -> int:

@@ -64,22 +64,27 @@ class Tethered:
         fd = str(guard_report)
         guard = [sys.executable, "-I", "-S", __file__, fd, str(grace_s), str(sweep or "")]
         try:
-            self._guard = subprocess.Popen(
-                [*guard, *command],
-                stdin=guard_end,
-                stdout=output,
-                stderr=output if output is None else subprocess.STDOUT,
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                pass_fds=(guard_report,),
-                start_new_session=True,  # Ctrl-C reaches only this process, which stops the command
-            )
+            try:
+                self._guard = subprocess.Popen(
+                    [*guard, *command],
+                    stdin=guard_end,
+                    stdout=output,
+                    stderr=output if output is None else subprocess.STDOUT,
+                    env=None if env is None else dict(env),
+                    cwd=cwd,
+                    pass_fds=(guard_report,),
+                    start_new_session=True,  # Ctrl-C reaches only us, and we stop the command
+                )
+            finally:
+                os.close(guard_end)
+                os.close(guard_report)
+            answer = _all_of(report)
+        except BaseException:  # Ctrl-C, for one: the guard ends the command when the pipe breaks
+            os.close(own_end)
+            raise
         finally:
-            os.close(guard_end)
-            os.close(guard_report)
+            os.close(report)
         self._pipe: int | None = own_end
-        with os.fdopen(report, "rb") as file:
-            answer = file.read().decode()
         if not answer.isdigit():
             self._guard.wait()
             self._close_pipe()
@@ -138,6 +143,14 @@ class Tethered:
         self.stop()
 
 
+def _all_of(pipe: int) -> str:
+    """What the other end writes until it is closed."""
+    data = b""
+    while some := os.read(pipe, 4096):
+        data += some
+    return data.decode()
+
+
 # ---------------------------------------------------------------- the guard's side
 
 
@@ -148,7 +161,8 @@ def _guard(report: int, grace_s: float, sweep: str, command: Sequence[str]) -> N
     except OSError as error:
         os.write(report, str(error).encode())
         os._exit(127)
-    os.write(report, str(child.pid).encode())
+    with contextlib.suppress(BrokenPipeError):  # the parent has ended: the pipe 0 is broken, too
+        os.write(report, str(child.pid).encode())
     os.close(report)
     threading.Thread(target=_end_with, args=(child,), daemon=True).start()
     while signum := os.read(0, 1):

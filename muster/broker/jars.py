@@ -24,7 +24,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -95,11 +95,15 @@ def writable(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise JarsError(
-            f"{folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME to a folder that can "
-            f"be written, or {OFFLINE_DIR} to a folder with the jars"
-        ) from None
+        raise _unusable(folder, error) from None
     return folder
+
+
+def _unusable(path: Path, error: OSError) -> JarsError:
+    return JarsError(
+        f"{path} cannot be made ({error.strerror}); set XDG_CACHE_HOME to a folder that can "
+        f"be written, or {OFFLINE_DIR} to a folder with the jars"
+    )
 
 
 def base_url() -> str:
@@ -166,8 +170,12 @@ def _exclusively(path: Path) -> Iterator[None]:
     """Hold a file lock: one process downloads, the others wait and then find the files."""
     import fcntl
 
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            handle = stack.enter_context(path.open("w"))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            raise _unusable(path, error) from None
         yield
 
 

@@ -162,14 +162,29 @@ def run(args: argparse.Namespace) -> int:
     """
     clients = kafka_settings(args)
     if args.release:
-        for group in args.group:
-            print(_release(clients, group))
-        return 0
+        return _release_all(clients, args.group)
     _check(args)
     set_up(args.log_format)
     keys = key_file_of(args.signing_keys)
     governed = wanted(args, clients, keys)
     _govern(Governors(clients, args.topic_prefix, keys, governed, config_topic=args.config_topic))
+    return 0
+
+
+def _release_all(clients: ClientSettings, groups: Sequence[str]) -> int:
+    """Hand back every group that has a governor, and print a line for each.
+
+    Raises:
+        NotFound: of one or more there was nothing to hand back; the others have been.
+    """
+    absent = []
+    for group in groups:
+        try:
+            print(_release(clients, group), flush=True)
+        except NotFound as error:
+            absent.append(str(error))
+    if absent:
+        raise NotFound("; ".join(absent))
     return 0
 
 
@@ -235,7 +250,13 @@ def wanted(
         own=None if args.stand_by else args.instance_id,
         configured={group: eligibility.kind_of(config) for group, config in known.items()},
     )
-    is_connect = any(each.kind is Kind.CONNECT for each in groups.values())
+    clusters = [group for group, each in groups.items() if each.kind is Kind.CONNECT]
+    if len(clusters) > 1:
+        raise BadInput(
+            f"{', '.join(clusters)} are Connect clusters, each with a config topic of its own, and"
+            " --config-topic names one: start a muster adopt for each"
+        )
+    is_connect = bool(clusters)
     read = [topic for each in groups.values() for topic in each.topics]
     rights.check_topics(clients, read, [args.config_topic] if is_connect else [])
     if measure is not None and is_connect:

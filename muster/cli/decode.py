@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import partial
 from io import BufferedReader
@@ -28,7 +29,7 @@ from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
 from muster.protocol.framing import MARKER, Schemas
 from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
-from muster.protocol.records import Dictionary, Record
+from muster.protocol.records import Dictionary, Record, Rejected
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
@@ -47,7 +48,12 @@ _UNKEYED = "-"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--topic", metavar="T", help="read this topic, from its beginning")
-    parser.add_argument("--group", type=group_id, metavar="G", help="only records of this group")
+    parser.add_argument(
+        "--group",
+        type=group_id,
+        metavar="G",
+        help="only records of this group, and dead letters of its events",
+    )
     parser.add_argument(
         "--file", metavar="FILE", default=STDIN, help="a file; - = standard input (default: -)"
     )
@@ -74,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group), prefix)
     for item in items:
         shown = reader.shown(item)
-        if shown is None or (args.group and not item.is_of(args.group)):
+        if shown is None or (args.group and not _is_about(item, shown, args.group)):
             continue
         failed = failed or "error" in shown
         print(json_line(shown))
@@ -93,7 +99,7 @@ class _Reader:
         self._schemas = schemas
         self._prefix = prefix
         self._look_up = look_up
-        self._joiners: dict[str, Joiner] = {}
+        self._joiners: dict[tuple[str, int], Joiner] = {}
         self._dictionaries: dict[int, tuple[UnitRef, ...]] = {}
 
     def shown(self, item: Row) -> Json | None:
@@ -122,7 +128,8 @@ class _Reader:
     def _decoded(self, item: Row, kind: TopicKind | None) -> Event | Record | None:
         key, value = item.key, item.value
         if key is not None and kind in (None, TopicKind.ASSIGNMENTS, TopicKind.GROUPS):
-            whole = self._joiners.setdefault(item.topic, Joiner()).feed(key, value)
+            place = (item.topic, item.partition)
+            whole = self._joiners.setdefault(place, Joiner()).feed(key, value)
             if whole is None:
                 return None
             key, value = whole
@@ -153,8 +160,15 @@ class _Reader:
 
 
 def _from_topic(settings: ClientSettings, topic: str, group: str | None) -> Iterator[Row]:
-    key = None if group is None or topic.endswith(TopicKind.ASSIGNMENTS) else key_of(group)
-    return read(settings, topic, key=key)
+    has_longer_keys = topic.endswith((TopicKind.ASSIGNMENTS, TopicKind.REJECTED))
+    return read(settings, topic, key=None if group is None or has_longer_keys else key_of(group))
+
+
+def _is_about(item: Row, shown: Json, group: str) -> bool:
+    """Whether a record is of this group: by its key, a dead letter by that of its event."""
+    if shown.get("type") == Rejected.__name__:
+        return Row(shown["value"]["key"].encode(), None).is_of(group)
+    return item.is_of(group)
 
 
 def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictionaries:
@@ -175,8 +189,9 @@ def _items(stream: BufferedReader, path: str) -> Iterator[Row]:
         yield Row(None, stream.read())
         return
     for number, line in enumerate(stream, 1):
-        if line.strip():
-            yield _from_line(line.decode(errors="replace"), f"{path}, line {number}")
+        text = line.removeprefix(BOM_UTF8 if number == 1 else b"").decode(errors="replace")
+        if text.strip():
+            yield _from_line(text, f"{path}, line {number}")
 
 
 def _from_line(line: str, where: str) -> Row:

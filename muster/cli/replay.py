@@ -82,7 +82,9 @@ def _text_lines(steps: list[Repeated], missing: list[str]) -> Iterator[str]:
         yield generation_text(snapshot, snapshot.moves, at_ms)
         for step in mine:
             if step.began:
-                yield f"{step.published.where}: older events are gone; the replay begins here\n"
+                gap = step.published.after_gap
+                why = "the record before cannot be read" if gap else "older events are gone"
+                yield f"{step.published.where}: {why}; the replay begins here\n"
             elif step.difference:
                 yield f"{step.published.where}: different, {step.difference}\n"
     yield from (f"different: {text}" for text in missing)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
 
@@ -100,6 +101,15 @@ class Hub:
                 del self._waiting[key]
 
 
+@dataclass(slots=True)
+class _KeptFrame:
+    """The frame of a moment; None = not made yet. `lock` is held while it is made."""
+
+    moment: Moment
+    frame: Frame | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class SharedViews:
     """Frames and rows that pages share, so that ten pages of a group cost little more than one."""
 
@@ -108,25 +118,23 @@ class SharedViews:
         self._lock = threading.Lock()
         self._fleet_lock = threading.Lock()  # a large list takes long; pages of groups do not wait
         # By the moment itself: a group that comes back under its name counts from 0 again.
-        self._frames: dict[int, tuple[Moment, Frame]] = {}
+        self._frames: dict[int, _KeptFrame] = {}
         self._fleet: tuple[int, float, dict[str, Json]] = (-1, 0.0, {})
 
     def frame(self, key: GroupKey, moment: Moment) -> Frame | None:
         """The frame of a moment of a group; None = the group is gone."""
         with self._lock:
-            known = self._frames.pop(id(moment), None)
-            if known is not None:
-                self._frames[id(moment)] = known
-                return known[1]
-        history = self.store.history(key)
-        if history is None:
-            return None
-        made = frame(history, moment, history.snapshot(moment))
-        with self._lock:
-            self._frames[id(moment)] = (moment, made)
+            kept = self._frames.pop(id(moment), None) or _KeptFrame(moment)
+            self._frames[id(moment)] = kept
             while len(self._frames) > FRAMES_MAX:
                 del self._frames[next(iter(self._frames))]
-        return made
+        with kept.lock:  # the pages of a group ask at the same time, when a record has come
+            if kept.frame is None:
+                history = self.store.history(key)
+                if history is None:
+                    return None
+                kept.frame = frame(history, moment, history.snapshot(moment))
+            return kept.frame
 
     def findings(self) -> dict[str, list[Finding]]:
         """The doctor's findings on groups and dead letters, by prefix."""

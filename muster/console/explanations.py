@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from muster.console.frames import Json, task_text, text
 from muster.console.history import GenerationFigures, History, Moment
-from muster.output import ago, some
+from muster.output import ago, date_of, some
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
@@ -174,7 +173,7 @@ def _note(level: str, sentence: str, task: str | None = None) -> Json:
 
 def clock(at_ms: int) -> str:
     """Epoch milliseconds as a time of day, UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S UTC")
+    return date_of(at_ms).strftime("%H:%M:%S UTC")
 
 
 # ---------------------------------------------------------------- the facts about a task

@@ -36,16 +36,23 @@ NAME_CHARS_MAX = MEMBER_ID_CHARS_MAX
 CAUSE_CHARS_MAX = 400
 TASK_CHARS_MAX = UNIT_CHARS_MAX + 20
 """The longest name of a unit, and the number of a task behind it."""
+CACHED_CHARS_MAX = 512
+"""Longer texts are not kept: a decoded dead letter may have a million characters."""
 MEMBER = (
     *("id", "rack", "capacity", "state", "draining", "away", "instance", "epoch", "joined_ms"),
 )
 """The columns of a member's row."""
 
 
-@lru_cache(maxsize=65_536)
 def text(value: str | None, chars_max: int = NAME_CHARS_MAX) -> str:
     """A name that a member or operator chose, cut and escaped."""
-    return "" if value is None else cut(value, chars_max)
+    if value is None:
+        return ""
+    return _name(value, chars_max) if len(value) <= CACHED_CHARS_MAX else cut(value, chars_max)
+
+
+_name = lru_cache(maxsize=65_536)(cut)
+"""Names come again and again, with each frame."""
 
 
 def task_text(name: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -25,7 +24,7 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of, passes
 from muster.kafka.reader import arrived, consumer_of, row_of
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.background_thread import Loop
+from muster.streams.background_thread import Complaints, Loop
 
 FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED)
 POLL_S = 0.2
@@ -39,9 +38,6 @@ While a fault stands, it checks every `AGAIN_S`: a quiet fleet writes no record 
 """
 
 
-_log = structlog.get_logger("muster.console")
-
-
 class Reader(Loop):
     """Reads the topics into the store while its ``with`` block runs."""
 
@@ -50,6 +46,7 @@ class Reader(Loop):
         self._clients = clients
         self._store = store
         self._known: dict[str, tuple[int, str]] = {}
+        self._complaints = Complaints()
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -58,7 +55,7 @@ class Reader(Loop):
             except Exception as error:
                 # A console that is left open tries again after any error, and shows it.
                 self._store.fault = self._clients.hidden(str(error)) or type(error).__name__
-                _log.warning("cannot read", why=self._store.fault)
+                self._complaints.hear("the console cannot read Kafka", self._store.fault)
                 self._closing.wait(AGAIN_S)
 
     def _follow(self) -> None:

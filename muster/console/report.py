@@ -27,6 +27,7 @@ from muster.console.history import MOMENTS_MAX, History, Moment
 from muster.console.plans import Question, plan_json
 from muster.console.store import GroupKey, Store
 from muster.errors import BadInput, NotFound
+from muster.kafka.compacted import in_time_order
 from muster.kafka.reader import Row
 from muster.output import utc
 from muster.protocol.records import GroupSnapshot, Move
@@ -76,7 +77,7 @@ def history_of(
         NotFound: the rows have no record of the group.
     """
     store = Store([prefix])
-    for row in sorted(rows, key=lambda row: row.at_ms):
+    for row in in_time_order(rows):
         if row.topic == f"{prefix}.groups" and (until_ms is None or row.at_ms <= until_ms):
             store.read(row)
     history = store.history(GroupKey(prefix, group))

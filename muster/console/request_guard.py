@@ -21,8 +21,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import bcrypt
 import structlog
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -68,6 +70,7 @@ class Passwords:
         self._known: set[bytes] = set()
         self._fault = ""
         self._salt = secrets.token_bytes(16)
+        self._one_check = anyio.Semaphore(1)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -92,11 +95,14 @@ class Passwords:
             hashes[name] = hashed.encode()
         if not hashes:
             raise BadInput(f"--auth-file {self._path}: expected at least one NAME:HASH line")
-        self._hashes, self._read_ns = hashes, changed_ns
-        self._known.clear()
+        self._hashes, self._known, self._read_ns = hashes, set(), changed_ns
 
-    def user(self, authorization: str) -> str | None:
-        """The user of a Basic authorization header; None = a wrong name or password."""
+    async def user(self, authorization: str) -> str | None:
+        """The user of a Basic authorization header; None = a wrong name or password.
+
+        bcrypt is slow on purpose: a thread runs it, for one request at a time, while all others
+        are answered. A page makes many requests, so what was right once is known.
+        """
         scheme, _, encoded = authorization.partition(" ")
         if scheme.lower() != "basic":
             return None
@@ -115,16 +121,19 @@ class Passwords:
         self._fault = ""
         if not colon:
             return None
+        hashes, known = self._hashes, self._known
         proof = hmac.digest(self._salt, f"{name}:{password}".encode(), hashlib.sha256)
-        if proof in self._known:  # bcrypt is slow on purpose, and a page makes many requests
+        if proof in known:
             return name
         # An unknown name takes as long as a wrong password.
-        hashed = self._hashes.get(name, _UNKNOWN_USER_HASH)
-        if not bcrypt.checkpw(password.encode()[:72], hashed) or name not in self._hashes:
+        hashed = hashes.get(name, _UNKNOWN_USER_HASH)
+        async with self._one_check:
+            is_right = await run_in_threadpool(bcrypt.checkpw, password.encode()[:72], hashed)
+        if not is_right or name not in hashes:
             return None
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known.add(proof)
+        if len(known) >= KNOWN_MAX:
+            known.clear()
+        known.add(proof)  # of the file as it was when the check began
         return name
 
 
@@ -158,13 +167,13 @@ class Access:
         name = host.rpartition(":")[0] if _has_port(host) else host
         return not self.hosts or name.lower() in self.hosts
 
-    def user(self, headers: Headers, peer: str) -> str | None:
+    async def user(self, headers: Headers, peer: str) -> str | None:
         """The user of a request from the address `peer`; None = the request is refused."""
         if self.proxy_header:
             named = headers.get(self.proxy_header, "")
             return named[:USER_CHARS_MAX] if named and self._is_proxy(peer) else None
         if self.passwords is not None:
-            return self.passwords.user(headers.get("authorization", ""))
+            return await self.passwords.user(headers.get("authorization", ""))
         return NO_USER
 
     def _is_proxy(self, peer: str) -> bool:
@@ -234,10 +243,10 @@ class Guard:
                 answered.setdefault("cache-control", "no-store")
             await send(message)
 
-        refusal = self._refusal(scope)
+        refusal = await self._refusal(scope)
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    async def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         if scope["path"] in OPEN_PATHS:
             return None
@@ -248,7 +257,7 @@ class Guard:
         if _is_of_other_site(scope["path"], headers):
             return PlainTextResponse("the request comes from a page of another site", 403)
         peer = (scope.get("client") or ("", 0))[0]
-        user = self._access.user(headers, peer)
+        user = await self._access.user(headers, peer)
         if user is None:
             if self._access.passwords is not None:
                 ask = {"www-authenticate": 'Basic realm="muster console", charset="UTF-8"'}

@@ -6,16 +6,16 @@ is killed. Logs and the checkpoint are in the folder, which is deleted at the en
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from muster.broker.embedded_kafka import EmbeddedKafka, free_port
+from muster.broker.embedded_kafka import EmbeddedKafka, free_port, temporary_folder
 from muster.broker.ends_with_parent import Tethered
 from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.kafka.topic_creation import Partitions, create
@@ -24,6 +24,8 @@ from muster.protocol.topics import DEFAULT_PREFIX
 PARTITIONS = 2
 LOG_TAIL = 15
 JOB = "the Spark job"
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks this machine itself, also where the environment names a proxy."""
 
 
 class LocalCluster:
@@ -32,13 +34,16 @@ class LocalCluster:
     Args:
         address: a Kafka that runs already; None = an embedded one is used.
 
+    Raises:
+        BrokerFailed: no temporary folder can be made.
+
     Attributes:
         folder: where logs and the checkpoint are.
         console_url: where the console is; empty = there is none.
     """
 
     def __init__(self, address: str | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="muster-local-"))
+        self.folder = temporary_folder("muster-local-")
         self.kafka = EmbeddedKafka()
         self._address = address
         self._job: Tethered | None = None
@@ -103,11 +108,11 @@ class LocalCluster:
         """Status of the job's readiness page; None = nothing listens."""
         try:
             page = f"http://127.0.0.1:{self._metrics_port}/readyz"
-            with urllib.request.urlopen(page, timeout=5) as answer:
+            with _DIRECT.open(page, timeout=5) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as refusal:
             return refusal.code
-        except (urllib.error.URLError, OSError):
+        except (OSError, http.client.HTTPException):
             return None
 
     def ended(self) -> str | None:
@@ -115,7 +120,7 @@ class LocalCluster:
         if self._job is not None and self._job.poll() is not None:
             return f"{JOB} ended with exit code {self._job.poll()}\n{self.tail(JOB)}"
         if self._address is None and not self.kafka.running:
-            return "Kafka ended"
+            return str(self.kafka.wait())
         return None
 
     def tail(self, name: str) -> str:

@@ -6,6 +6,7 @@ The newest record is the baseline, so any number of processes come to the same a
   a moment.
 - A topic with another id was deleted and created again. One record drops its tasks and the next one
   has them again, so that their members stop and restart them.
+- While a broker is away, as in a restart, the partitions on it keep its rack.
 
 The tasks' weights are in `measured_weights`.
 """
@@ -34,7 +35,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for a source: its topics that exist, and their loads if they were measured."""
+    """What was read for a source: its topics that exist, and their loads if they were measured.
+
+    `now_ms` is when: milliseconds of a clock that never steps.
+    """
 
     topics: Mapping[str, Topic]
     loads: Loads | None
@@ -62,10 +66,11 @@ def find(
     if source.co_partitioned:
         units, faults = _together(source, topics, waiting, old)
     else:
-        units = [_unit(source, name, [topic]) for name, topic in topics.items()]
+        units = [_unit(source, name, [topic], old.get(name)) for name, topic in topics.items()]
         units += [old[name] for name in waiting if name in old]
         faults = []
-    measured = weighed(source, units, old, look.loads)
+    # Weights are relative to all of the source's partitions; those of a waiting topic are unknown.
+    measured = weighed(source, units, old, None if waiting else look.loads)
     return Found(
         source, tuple(sorted(measured, key=lambda unit: unit.name)), tuple(sorted(ids.items()))
     ), faults
@@ -105,29 +110,46 @@ def _together(
     if len(set(sizes.values())) > 1:
         counted = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         return [*old.values()], [f"co-partitioned topics need as many partitions each: {counted}"]
-    return [_unit(source, source.unit, [*topics.values()])], []
+    return [_unit(source, source.unit, [*topics.values()], old.get(source.unit))], []
 
 
-def _unit(source: Source, name: str, topics: Sequence[Topic]) -> Subtopology:
+def _unit(
+    source: Source, name: str, topics: Sequence[Topic], before: Subtopology | None
+) -> Subtopology:
     return Subtopology(
         name=name,
         partitions=topics[0].partitions,
         stateful=source.stateful,
         weight=source.weight,
-        source_racks=_racks(source, topics),
+        source_racks=racks(source, topics, before),
     )
 
 
-def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
-    """Per partition and topic, the racks that are near it; None unless all are known."""
+def racks(source: Source, topics: Sequence[Topic], before: Subtopology | None) -> RackLists | None:
+    """Per partition and topic, the racks that are near it; None unless all are known.
+
+    `before` is the unit that was found last.
+    """
+    known = before.source_racks if before is not None else None
     rows = []
     for number in range(topics[0].partitions):
         row = []
-        for topic in topics:
+        for place, topic in enumerate(topics):
             leader = topic.leader_racks[number]
             near = (leader,) if source.racks == "leader" and leader else topic.replica_racks[number]
+            if number in topic.away and known is not None:
+                near = _near_before(near, known, number, place)
             if not near:
                 return None
             row.append(near)
         rows.append(tuple(row))
     return tuple(rows)
+
+
+def _near_before(
+    near: tuple[str, ...], known: RackLists, number: int, place: int
+) -> tuple[str, ...]:
+    """The racks known before, if those of the replicas that are not away are among them."""
+    before = known[number] if number < len(known) else ()
+    old = before[place] if place < len(before) else ()
+    return old if set(near) <= set(old) else near

@@ -29,12 +29,15 @@ class Topic:
         replica_racks: per partition the racks of its replicas, sorted; a replica on a broker
             without `broker.rack` counts for none.
         leader_racks: per partition the rack of its leader; None = unknown, or no leader now.
+        away: partitions with a replica on a broker that Kafka does not have now, as during its
+            restart: the rack of that replica is missing.
     """
 
     name: str
     id: str
     replica_racks: tuple[tuple[str, ...], ...]
     leader_racks: tuple[str | None, ...]
+    away: frozenset[int] = frozenset()
 
     @property
     def partitions(self) -> int:
@@ -77,6 +80,9 @@ def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
             ),
             leader_racks=tuple(
                 each.leader.rack or None if each.leader is not None else None for each in partitions
+            ),
+            away=frozenset(
+                each.id for each in partitions if not all(node.host for node in each.replicas)
             ),
         )
     return topics

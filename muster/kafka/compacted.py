@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
 from typing import TypeAlias
 
 from muster.kafka.reader import Row
@@ -46,6 +47,17 @@ def joined(
     """Whole records, each in place of its last part; see `WholeRows`."""
     whole = WholeRows(on_fault)
     return (row for row in map(whole.feed, rows) if row is not None)
+
+
+def in_time_order(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of several partitions, oldest first; those of one partition stay in their order.
+
+    So a clock that went back changes nothing within a partition.
+    """
+    in_partition: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        in_partition[row.topic, row.partition].append(row)
+    return merge(*in_partition.values(), key=lambda row: row.at_ms)
 
 
 def newest_values(rows: Iterable[Row], partitions: int) -> dict[bytes, bytes]:

@@ -160,6 +160,11 @@ class Member:
         """Whether it is a governor (`muster adopt`), which leads the group and runs no task."""
         return (self.instance_id or "").startswith(SEAT_PREFIX)
 
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether its metadata or assignment is not of Kafka's protocol: what it has is unknown."""
+        return bool(self.metadata) and self.topics is None and self.connect is None
+
 
 class StreamsUnit(NamedTuple):
     """A subtopology of a Streams application (such as ``0``).
@@ -371,12 +376,18 @@ async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Descr
 def _led_by_a_member(
     row: Message, kind: Kind, read: Callable[[bytes, bytes], dict[str, Any]]
 ) -> Description:
-    """A group whose members gave their metadata, and got their assignment, as bytes."""
+    """A group whose members gave their metadata, and got their assignment, as bytes.
+
+    One member whose bytes cannot be read must not hide all groups (`Member.is_unreadable`).
+    """
     members = []
     for each in row.members:
         metadata = bytes(each.member_metadata or b"")
         assignment = bytes(each.member_assignment or b"")
-        more = {"metadata": metadata, "assignment": assignment, **read(metadata, assignment)}
+        more: dict[str, Any] = {}
+        with suppress(Exception):  # kafka-python raises whatever its codec meets
+            more = read(metadata, assignment)
+        more |= {"metadata": metadata, "assignment": assignment}
         members.append(_member(each, each.group_instance_id, **more))
     return _description(row, kind, members, row.protocol_data or "")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from muster.output import table
+from muster.output import date_of, table
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, Move
 from muster.protocol.tasks import TaskTable
@@ -89,7 +88,7 @@ def move_json(move: Move) -> dict[str, object]:
 
 def generation_text(snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int) -> str:
     """One generation as a heading and a table."""
-    when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    when = date_of(at_ms).isoformat(timespec="milliseconds")
     heading = f"generation {snapshot.generation}, {when}: {snapshot.cause or 'no cause given'}"
     rows = [(m.task, str(m.role), m.from_member, m.to_member, m.reason) for m in moves]
     body = table(("TASK", "ROLE", "FROM", "TO", "REASON"), rows) if rows else "no task moves"

@@ -14,12 +14,11 @@ has caught up. The newest record shows this alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from muster.output import ago, span
+from muster.output import ago, date_of, span, utc
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tasks import IntArray, TaskTable
@@ -27,6 +26,8 @@ from muster.published.snapshots import Published, Shown, names
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.session_clock import step_of
 
+DAY_MS = 86_400_000
+"""A fence that is further ahead is shown with its date."""
 NAMED = 3
 """How many tasks a line names; the rest are counted."""
 WAITS_SHOWN = 10
@@ -65,10 +66,11 @@ class Holdup(NamedTuple):
                 f"{it} when it says that it has stopped, or after its session "
                 f"({span(self.session_ms)})"
             )
-        at = datetime.fromtimestamp(self.fenced_ms / 1000, UTC).strftime("%H:%M:%S")
+        is_soon = self.fenced_ms - now_ms < DAY_MS
+        at = f"{date_of(self.fenced_ms):%H:%M:%S} UTC" if is_soon else utc(self.fenced_ms)
         return (
             f"{what}: {self.member} was asked to stop {it} {ago(now_ms, self.asked_ms)}; "
-            f"fenced at {at} UTC"
+            f"fenced at {at}"
         )
 
     def as_json(self, now_ms: int) -> dict[str, Any]:

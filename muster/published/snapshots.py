@@ -159,7 +159,7 @@ def existing(
 
 
 def refuses_events(snapshot: GroupSnapshot) -> str:
-    """Why the coordinator refuses drains of a group, and what to do; empty = it does not."""
+    """Why the coordinator refuses a group's events, and what to do; empty = it does not."""
     if snapshot.quarantine is None:
         return ""
     return (

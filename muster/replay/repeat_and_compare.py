@@ -5,7 +5,8 @@ Every batch that changed the group published a snapshot, whose `through` names t
 that the batch had of each partition. The repetition cuts the log there.
 
 The repetition begins with an empty group. If that does not give the first snapshot, older events
-have been deleted; it then begins with that snapshot and with a fresh session for every member.
+have been deleted; it then begins with that snapshot and with a fresh session for every member. It
+begins again in this way behind a snapshot that this version cannot read.
 A coordinator may have lost its checkpoint, or be of another version: it then recovered the group
 from the snapshot before, or began with an empty, unverified group. This may show only in a later
 snapshot, so the repetition continues with every candidate group that fits the records so far.
@@ -22,13 +23,14 @@ import numpy as np
 
 from muster import plugins
 from muster.assignor.model import Assignor
+from muster.kafka.compacted import WholeRows, in_time_order, is_late
 from muster.kafka.reader import Row
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, GroupDeleted, Origin, Taken, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Keyring, caller_of
-from muster.protocol.keys import key_of, parse_key, whole_key
+from muster.protocol.keys import key_of, whole_key
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -38,21 +40,27 @@ from muster.protocol.records import (
     Record,
 )
 from muster.protocol.signature_check import Verifier, refusal, refused_heartbeats
-from muster.protocol.split_records import Joiner
+from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
+from muster.published.snapshots import skipped
+from muster.replay.begun_within_a_life import begun_with, clock_shifts, with_session_clock
 from muster.state.assignor_outcome import Aside, Outcome, Question
-from muster.state.group import Group, Recovery
+from muster.state.group import Group
 from muster.state.machine import advance
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 
 class Published(NamedTuple):
-    """A record of the group on ``<prefix>.groups``; value None = a tombstone."""
+    """A record of the group on ``<prefix>.groups``; value None = a tombstone.
+
+    `after_gap`: this version cannot read the record before it.
+    """
 
     where: str
     at_ms: int
     record: GroupSnapshot | GroupGone
     value: bytes | None
+    after_gap: bool = False
 
 
 @dataclass(slots=True)
@@ -64,12 +72,14 @@ class Recording:
         events: what the coordinator took in, in log order within each partition.
         published: its snapshots, oldest first.
         newest: (topic kind, key) → newest value, of members' records and dictionaries.
+        dictionaries: version → units, of every dictionary.
     """
 
     group: GroupId
     events: list[Taken] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     newest: dict[tuple[TopicKind, bytes], bytes | None] = field(default_factory=dict)
+    dictionaries: dict[int, tuple[UnitRef, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +105,27 @@ class Repeated:
 def recording(
     items: Iterable[Row], group: GroupId, prefix: str, keyring: Keyring | None = None
 ) -> Recording:
-    """Collect a group's records, without those of other groups and undecodable ones (dead letters).
+    """Collect a group's records, without those of other groups and undecodable ones.
 
-    They come in order within a partition. Without a keyring signatures are not checked.
+    Undecodable events are dead letters. The records come in order within a partition; a group's may
+    be in two partitions, because partitions were added. What a superseded coordinator wrote late is
+    left out. Without a keyring signatures are not checked.
     """
     collected = Recording(group)
-    guard = ReplayGuard()
-    joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
-    for item in items:
+    guard, published = ReplayGuard(), _PublishedRows(collected)
+    for item in in_time_order(item for item in items if item.is_of(group)):
         kind = kind_of(item.topic, prefix)
-        try:
-            if item.key is None or parse_key(item.key).group != group:
-                continue
-            if kind in INPUTS:
-                origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
+        if kind in INPUTS:
+            origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
+            try:
                 event = decode(kind, item.key, item.value, origin)
-                taken = _accepted_event(event, item, keyring, guard)
-                if taken is not None:
-                    collected.events.append(taken)
-            elif kind in joiners:
-                whole = joiners[kind].feed(item.key, item.value)
-                if whole is not None:
-                    _collect(collected, kind, item, *whole)
-        except DecodeError:
-            continue
+            except DecodeError:
+                continue
+            taken = _accepted_event(event, item, keyring, guard)
+            if taken is not None:
+                collected.events.append(taken)
+        elif kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS):
+            published.take(kind, item)
     return collected
 
 
@@ -143,16 +150,58 @@ def _accepted_event(
     return event
 
 
-def _collect(
-    collected: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None
-) -> None:
-    if (kind, key) != (TopicKind.GROUPS, key_of(collected.group)):
-        collected.newest[kind, key] = value
-        return
-    record = decode_record(kind, key, value)
-    assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
-    where = f"{item.topic}-{item.partition}@{item.offset}"
-    collected.published.append(Published(where, item.at_ms, record, value))
+class _PublishedRows:
+    """Puts what coordinators published into a recording, as far as this version can read it."""
+
+    def __init__(self, collected: Recording) -> None:
+        self._collected = collected
+        self._whole = WholeRows(skipped)
+        self._newest: dict[tuple[str, int, bytes], Row] = {}
+        self._is_after_gap = False
+
+    def take(self, kind: TopicKind, item: Row) -> None:
+        """Add a row of the topic of groups or of assignments."""
+        row = self._whole.feed(item)
+        if row is None or row.key is None:
+            return
+        try:
+            if kind is TopicKind.ASSIGNMENTS:
+                self._take_other(kind, row.key, row)
+            elif row.key == key_of(self._collected.group):
+                self._take_snapshot(row.key, row)
+            else:
+                record = decode_record(kind, row.key, row.value)
+                if isinstance(record, Dictionary):
+                    self._collected.dictionaries[record.version] = record.units
+                self._take_other(kind, row.key, row)
+        except DecodeError as error:
+            skipped(row, error)
+            self._is_after_gap |= row.key == key_of(self._collected.group)
+
+    def _take_snapshot(self, key: bytes, row: Row) -> None:
+        record = decode_record(TopicKind.GROUPS, key, row.value)
+        assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
+        if isinstance(record, GroupSnapshot):
+            row = row._replace(generation=record.generation)  # a saved row may have none
+        if self._is_late(key, row):
+            return
+        where = f"{row.topic}-{row.partition}@{row.offset}"
+        self._collected.published.append(
+            Published(where, row.at_ms, record, row.value, self._is_after_gap)
+        )
+        self._is_after_gap = False
+
+    def _take_other(self, kind: TopicKind, key: bytes, row: Row) -> None:
+        if not self._is_late(key, row):
+            self._collected.newest[kind, key] = row.value
+
+    def _is_late(self, key: bytes, row: Row) -> bool:
+        place = (row.topic, row.partition, key)
+        before = self._newest.get(place)
+        if before is not None and is_late(row, before):
+            return True
+        self._newest[place] = row
+        return False
 
 
 class Repetition:
@@ -180,6 +229,8 @@ class Repetition:
         """Every published record with the repetition's result, oldest first."""
         for published in self._taken.published:
             record = published.record
+            if published.after_gap:
+                self._last = None
             if isinstance(record, GroupGone):
                 yield self._repeat_to_tombstone(published)
                 continue
@@ -194,12 +245,17 @@ class Repetition:
     def missing(self) -> Iterator[str]:
         """A line for each member's record or dictionary that the repetition did not give."""
         for (kind, key), value in sorted(self._taken.newest.items()):
-            if self._is_ahead(kind, key, value):
+            is_made = (kind, key) in self.newest
+            if self.newest[kind, key] == value if is_made else not self.whole:
                 continue
-            if (kind, key) in self.newest and self.newest[kind, key] != value:
-                yield f"{kind}, key {key.decode()}: the newest record differs"
-            elif self.whole and (kind, key) not in self.newest:
-                yield f"{kind}, key {key.decode()}: nothing came out for it"
+            try:
+                if self._is_ahead(kind, key, value):
+                    continue
+            except DecodeError as error:
+                yield f"{kind}, key {key.decode()}: the newest record cannot be read: {error}"
+                continue
+            what = "the newest record differs" if is_made else "nothing came out for it"
+            yield f"{kind}, key {key.decode()}: {what}"
 
     def _is_ahead(self, kind: TopicKind, key: bytes, value: bytes | None) -> bool:
         """Whether a member's record belongs to a batch whose snapshot was not read.
@@ -209,7 +265,7 @@ class Repetition:
         last = self._last
         if last is None or kind is not TopicKind.ASSIGNMENTS:
             return False
-        record = decode_record(kind, key, value)
+        record = decode_record(kind, key, value, dictionaries=self._taken.dictionaries)
         if isinstance(record, MemberGone):
             return any(entry.id == record.member for entry in last.members)
         if not isinstance(record, MemberAssignment):
@@ -238,12 +294,7 @@ class Repetition:
         repeated = self._step(self._empty_groups(), published, batch)
         self.whole = not repeated.difference
         if not self.whole:
-            # Sessions are unknown and begin fresh. Only members that the record names owe a report.
-            group = replace(
-                Group.recover(record),
-                recovery=Recovery(asked=frozenset(record.recovering)),
-                coordinator_epoch=record.coordinator_epoch,
-            )
+            group = begun_with(record)
             repeated = Repeated(published, group, group.snapshot(), began=True)
             self.newest.clear()
             self._groups = [group]
@@ -265,17 +316,28 @@ class Repetition:
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Repeated:
         """Repeat a batch from each start, and keep those that fit; if none fits, the first."""
-        tried = [
-            _tried(start, published, batch, aside)
-            for start in starts
-            for aside in self._placements.fast_and_slow()
-        ]
-        fitting = [each for each in tried if not each[0].difference] or tried[:1]
+        tried = self._tried(starts, published, batch)
+        fitting = [each for each in tried if not each[0].difference]
+        if not fitting and self._last is not None and not self.whole:
+            shifted = _shifted(starts, published, [each.made for each, _ in tried])
+            again = self._tried(shifted, published, batch)
+            fitting = [each for each in again if not each[0].difference]
+            starts = shifted if fitting else starts
+        fitting = fitting or tried[:1]
         self._publish(fitting[0][1])
         unlike = {candidate.group.liveness(): candidate.group for candidate, _ in reversed(fitting)}
         self._groups = list(reversed(unlike.values()))
         self._before = (starts, batch)
         return fitting[0][0]
+
+    def _tried(
+        self, starts: Iterable[Group], published: Published, batch: list[Taken]
+    ) -> list[tuple[Repeated, Iterable[Record]]]:
+        return [
+            _tried(start, published, batch, aside)
+            for start in starts
+            for aside in self._placements.fast_and_slow()
+        ]
 
     def _publish(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -330,6 +392,16 @@ class _Placements:
         if question not in self._known:
             self._known[question] = work()
         return self._known[question]
+
+
+def _shifted(
+    starts: Iterable[Group], published: Published, made: Iterable[GroupSnapshot]
+) -> list[Group]:
+    """The starts with the session clocks that would give the published deadlines."""
+    record = published.record
+    assert isinstance(record, GroupSnapshot)
+    shifts_ms = {ms for each in made for ms in clock_shifts(record, each)}
+    return [with_session_clock(start, ms) for start in starts for ms in sorted(shifts_ms)]
 
 
 def _tried(

@@ -18,7 +18,7 @@ def from_file(path: str) -> Iterator[Row]:
         BadInput: the file cannot be read, or a line has another form than `save` writes.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
     for number, line in enumerate(lines, 1):
@@ -32,6 +32,7 @@ def from_file(path: str) -> Iterator[Row]:
                 offset=int(row["offset"]),
                 at_ms=int(row["timestamp_ms"]),
                 signature=bytes.fromhex(row.get("signature", "")),
+                generation=int(row.get("generation", -1)),
             )
         except (
             ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
@@ -61,6 +62,8 @@ def save(path: str, items: Iterable[Row]) -> None:
                 }
                 if item.signature:
                     row["signature"] = item.signature.hex()
+                if item.generation >= 0:
+                    row["generation"] = item.generation
                 stream.write(json_line(row) + "\n")
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror})") from None

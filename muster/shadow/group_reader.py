@@ -146,12 +146,15 @@ def _unknown(
 
 
 def _hidden(description: Description) -> list[str]:
-    if not description.is_hidden:
-        return []
-    return [
-        f"owners: the group is rebalancing ({description.state}), and Kafka returns the"
-        f" assignments of a {description.kind} group only when it is stable"
-    ]
+    lines = []
+    if description.is_hidden:
+        lines.append(
+            f"owners: the group is rebalancing ({description.state}), and Kafka returns the"
+            f" assignments of a {description.kind} group only when it is stable"
+        )
+    if strange := [member.name for member in description.members if member.is_unreadable]:
+        lines.append(f"what {', '.join(strange)} reads: its bytes are not of Kafka's protocol")
+    return lines
 
 
 def _connect_unknown(jobs: Mapping[str, int] | None) -> list[str]:

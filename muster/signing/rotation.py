@@ -185,7 +185,9 @@ def write(path: str | Path, content: Document) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     before = path.stat() if path.exists() else None
     mode = 0o600 if before is None else before.st_mode & 0o777
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # A file that is there is left over, or another user's who would read the secrets in it.
+    temporary.unlink(missing_ok=True)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(content, stream, indent=1)

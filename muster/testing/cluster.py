@@ -94,6 +94,7 @@ def cluster() -> Iterator[Cluster]:
 
     Raises:
         EnvironmentFailed: it does not start; the message has the last lines of the log.
+        MusterError: Kafka does not start (`EmbeddedKafka.start`), or the one named does not answer.
     """
     chosen = choice(os.environ, lambda: False)  # a container only if one is asked for
     if chosen == "container":

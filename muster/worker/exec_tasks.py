@@ -42,6 +42,8 @@ STOP_TIMEOUT_S: Final = 10.0
 """Between SIGTERM and SIGKILL, by default."""
 GUARD_PATIENCE_S: Final = 5.0
 """How long after the last deadline a guard may fail to answer before it is replaced."""
+GUARD_PAUSE_S: Final = 1.0
+"""Pause before another try to start a guard for which the system has no process or file."""
 PIPE_PATIENCE_S: Final = 5.0
 """How long a guard that has commands to read may neither read one nor write an event."""
 STEADY_S: Final = 30.0
@@ -299,11 +301,16 @@ class Processes:
     # -------------------------------------------------------------------------------------- guard
 
     def _new_guard(self) -> _Pipe:
-        guard_commands, commands = os.pipe()
-        events, guard_events = os.pipe()
-        fds = (guard_commands, guard_events)
-        program = [sys.executable, "-I", "-S", process_guard.__file__, *map(str, fds)]
-        try:
+        """Start a guard.
+
+        Raises:
+            OSError: the system has no process, file or memory for it.
+        """
+        with contextlib.ExitStack() as opened:
+            ends = [end for _ in range(2) for end in _open_pipe(opened)]
+            guard_commands, commands, events, guard_events = ends
+            fds = (guard_commands, guard_events)
+            program = [sys.executable, "-I", "-S", process_guard.__file__, *map(str, fds)]
             process = subprocess.Popen(
                 [*program, self._log_file],
                 stdin=subprocess.DEVNULL,
@@ -311,9 +318,9 @@ class Processes:
                 env=self._environment,
                 start_new_session=True,  # Ctrl-C and Ctrl-Z in a terminal reach only the worker
             )
-        finally:
-            for fd in fds:
-                os.close(fd)
+            opened.pop_all()
+        for fd in fds:
+            os.close(fd)
         os.set_blocking(commands, False)
         return _Pipe(process, commands, events)
 
@@ -330,12 +337,8 @@ class Processes:
                 self._kill_groups()
             with self._changed:
                 if has_ended:
-                    self._clean_up_after_guard()
-                    if self._closing:
+                    if not self._replace_guard():
                         return
-                    self._pipe = self._new_guard()
-                    if self._lease:
-                        self._send(self._lease)
                 elif not self._closing:
                     pipe.write()
                     if pipe.hangs:
@@ -400,16 +403,48 @@ class Processes:
         for group in groups:
             _kill_group(group)
 
-    def _clean_up_after_guard(self) -> None:
+    def _replace_guard(self) -> bool:
+        """Start another guard, as soon as the system has a process for it; False = it is closed.
+
+        Releases the lock while it waits: stops and losses go on, since no task runs.
+        """
+        fault = ""
+        while True:
+            self._note_all_ended()
+            if self._closing:
+                os.close(self._pipe.events)  # `close` has closed the other one
+                return False
+            try:
+                guard = self._new_guard()
+                break
+            except OSError as error:
+                if str(error) != fault:
+                    fault = str(error)
+                    log.error("no guard can be started, so no task runs; trying again: %s", fault)
+            self._changed.notify_all()
+            self._changed.wait(GUARD_PAUSE_S)
+        for end in (self._pipe.commands, self._pipe.events):
+            os.close(end)
+        self._pipe = guard
+        if self._lease:
+            self._send(self._lease)
+        return True
+
+    def _note_all_ended(self) -> None:
         """Note that no task of the guard that has ended runs any more."""
         for running in self._running.values():
             if running.pid:
                 process_guard.note(self._log_file, "stop", running.command)
             if running.alive:
                 self._note_end(running, -signal.SIGKILL)
-        if not self._closing:
-            os.close(self._pipe.commands)
-        os.close(self._pipe.events)
+
+
+def _open_pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe whose two ends `opened` closes."""
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
 
 
 def _check_log_file(file: Path) -> None:

@@ -48,8 +48,8 @@ def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) 
     """
     own_key = key_of(group, part=DICTIONARY_PART)
     dictionaries: dict[int, tuple[UnitRef, ...]] = {}
-    with _reader(config) as consumer:
-        try:
+    try:
+        with _reader(config) as consumer:
             count = len(_metadata(consumer, topic).partitions)
             own = partition_of(own_key, count)
             for partition in sorted(range(count), key=lambda number: number != own):
@@ -57,8 +57,8 @@ def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) 
                 dictionaries |= dictionaries_in(until_end(consumer, [start], PATIENCE_S), group)
                 if version in dictionaries:
                     break
-        except KafkaException as error:
-            log.error("the dictionary of %s cannot be read: %s", group, error)
+    except KafkaException as error:
+        log.error("the dictionary of %s cannot be read: %s", group, error)
     return dictionaries
 
 

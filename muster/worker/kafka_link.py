@@ -196,8 +196,9 @@ class Link:
     # ------------------------------------------------------------------------------------ reading
 
     def _read(self) -> None:
-        config = {**self._consumer_config, "error_cb": self._refusals.hear}
-        consumer = Consumer(config, logger=log)
+        consumer = self._new_consumer()
+        if consumer is None:
+            return
         try:
             while not self._closing.is_set() and not self._stand_at_end(consumer):
                 self._closing.wait(PAUSE_S)
@@ -206,6 +207,17 @@ class Link:
             self._follow(consumer)
         finally:
             consumer.close()
+
+    def _new_consumer(self) -> Consumer | None:
+        """A new consumer; None = the worker closes. Tries again: a file may be being replaced."""
+        config = {**self._consumer_config, "error_cb": self._refusals.hear}
+        while not self._closing.is_set():
+            try:
+                return Consumer(config, logger=log)
+            except KafkaException as error:
+                self._wait_for(f"cannot read {self._assignments} yet: {error}")
+                self._closing.wait(PAUSE_S)
+        return None
 
     def _stand_at_end(self, consumer: Consumer) -> bool:
         try:

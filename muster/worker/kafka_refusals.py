@@ -1,4 +1,4 @@
-"""Logs, once, why Kafka refuses a worker.
+"""Logs, once, why Kafka refuses a worker, or a governor of its groups.
 
 librdkafka retries for ever, whatever the reason, and so does the worker: ACLs may be granted and
 certificates replaced while it waits. The worker must neither wait silently nor log the same line a
@@ -31,11 +31,12 @@ by one, and what a look in between misses is no news."""
 
 
 class Refusals:
-    """Logs what Kafka refuses."""
+    """Logs what Kafka refuses a login of this role."""
 
-    def __init__(self, clients: ClientSettings, prefix: str) -> None:
+    def __init__(self, clients: ClientSettings, prefix: str, role: Role = Role.WORKER) -> None:
         self._clients = clients
         self._prefix = prefix
+        self._role = role
         self._lock = threading.Lock()
         self._looked_s: dict[int, float] = {}
         self._logged_s: dict[str, float] = {}
@@ -75,6 +76,6 @@ class Refusals:
 
     def _reason(self, error: KafkaError) -> str | None:
         try:
-            return access_check.explained(error, self._clients, Role.WORKER, self._prefix)
+            return access_check.explained(error, self._clients, self._role, self._prefix)
         except MusterError as problem:
             return str(problem)

@@ -73,7 +73,15 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class AllStopped:
-    """After a `Lose`, every task has stopped."""
+    """After a `Lose`, every task has stopped.
+
+    Attributes:
+        seed: 63 random bits, drawn now, for the incarnation in which the session joins again. Two
+            processes that were restored from one snapshot of a machine have everything else in
+            common. None = the session counts on from its seed.
+    """
+
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

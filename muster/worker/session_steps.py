@@ -20,6 +20,7 @@ from muster.worker.lease import Proof, Timeout, stop_ms
 from muster.worker.session_messages import (
     Acknowledged,
     Action,
+    AllStopped,
     Assigned,
     Begin,
     CaughtUp,
@@ -56,7 +57,7 @@ class Steps:
     """The data of a session, and a method for each step. Use `Session`, which adds the table."""
 
     def __init__(self, join: Join, seed: int) -> None:
-        """Prepare to join. Incarnations are computed from `seed`, 63 random bits."""
+        """Prepare to join. The incarnation is computed from `seed`, 63 random bits."""
         self.state = State.NEW
         self.record: MemberAssignment | None = None
         self.incarnation = mixed63(seed)
@@ -324,7 +325,7 @@ class Steps:
         self._beat_in_flight = None
         return [Lose(reason)]
 
-    def _return(self, _: Input, now_ms: int) -> list[Action]:
+    def _return(self, session_input: AllStopped, now_ms: int) -> list[Action]:
         actions: list[Action] = []
         if self._ending is not None:
             if self._leave_first:
@@ -334,7 +335,8 @@ class Steps:
             # Temporary, so that its tasks wait for it: the next event is its join.
             actions.append(self._leave_of(self.incarnation, True, now_ms))
         self._previous = None if self._leave_first else self.incarnation
-        self._seed += 1
+        seed = session_input.seed
+        self._seed = self._seed + 1 if seed is None else seed
         self.incarnation = mixed63(self._seed)
         self._seen = (self._seen[0], -1)
         return [*actions, *self._join(ClockMoved(), now_ms)]

@@ -32,6 +32,7 @@ from muster.worker.session import Session
 from muster.worker.session_messages import (
     Acknowledged,
     Action,
+    AllStopped,
     Assigned,
     ClockMoved,
     End,
@@ -366,6 +367,8 @@ class Worker:
                 return False
             if isinstance(item, Released) and item.role is Role.ACTIVE:
                 self._active = self._active - item.tasks
+            if isinstance(item, AllStopped):  # two processes of one snapshot must differ
+                item = AllStopped(self._machine.seed())
             now_ms = self._machine.boottime_ms()
             for action in self._session.step(item, now_ms):
                 self._do(action)

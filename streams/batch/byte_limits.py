@@ -12,7 +12,8 @@ is limited while its rows come in, before any is decoded:
   discovery found is counted apart, with the same limits, because it replaces no config. So are
   those whose signature is refused, so they displace no others;
 - other rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
-- larger rows are in the share, oldest first, until they have `bytes_max` bytes together.
+- larger rows are in the share, oldest first, until they have `bytes_max` bytes together. Those
+  whose signature is refused are counted apart, up to `BYTES_MIN`.
 
 Only the beginning of a row beyond the share is kept, for its dead letter. The rows of a batch come
 in any order, and a replay may bring them in another one; the share does not depend on it.
@@ -21,8 +22,8 @@ in any order, and a replay may bring them in another one; the share does not dep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, chain
+from typing import Any, NamedTuple
 
 from muster.streams.batch.stored_values import Stored
 
@@ -77,24 +78,27 @@ def of(
     may_count: Callable[[bytes], bool] = lambda row: True,
     is_found: Callable[[bytes], bool] = lambda row: False,
     is_old: Callable[[bytes], bool] = lambda row: False,
+    order: Callable[[bytes], Any] = lambda row: row,
 ) -> Share:
     """Sort the rows of a lane and separate those beyond the share of its group.
 
-    At most twice `most` bytes of large rows are in memory at a time.
+    At most twice `most` bytes of large rows that may count are in memory at a time, and twice
+    `BYTES_MIN` of others.
 
     Args:
         rows: packed rows, in any order.
         most: bytes that the large rows may have together.
         is_config: whether a packed row is of the config topic.
-        may_count: whether the signature of such a row lets it count.
-        is_found: whether such a row is what discovery found.
+        may_count: whether the signature of a config or a large row lets it count.
+        is_found: whether a row of the config topic is what discovery found.
         is_old: whether the group took in such a row before; the row is left out. Only rows of the
             config topic are asked about, because a batch may have very many heartbeats.
+        order: sort key of the configs that may count; the newest comes last.
     """
     small: list[bytes] = []
     beyond: list[bytes] = []
-    large = _Oldest(most, beyond)
-    counting, found, refused = _Configs(beyond), _Configs(beyond), _Configs(beyond)
+    large, forged = _Oldest(most, beyond), _Oldest(min(most, BYTES_MIN), beyond)
+    counting, found, refused = _Configs(beyond, order), _Configs(beyond, order), _Configs(beyond)
     for row in rows:
         if is_config(row):
             if is_old(row):
@@ -103,16 +107,18 @@ def of(
         elif len(row) <= LARGE_BYTES:
             small.append(row)
         else:
-            large.add(row)
-    entries = [*small, *counting.kept(), *found.kept(), *refused.kept(), *large.kept()]
-    return Share(sorted(entries), sorted(beyond))
+            (large if may_count(row) else forged).add(row)
+    kept = (each.kept() for each in (counting, found, refused, large, forged))
+    return Share(sorted(chain(small, *kept)), sorted(beyond))
 
 
 class _Configs:
     """The newest configs; the beginnings of the others go to `beyond`."""
 
-    def __init__(self, beyond: list[bytes]) -> None:
-        self._beyond = beyond
+    def __init__(
+        self, beyond: list[bytes], order: Callable[[bytes], Any] = lambda row: row
+    ) -> None:
+        self._beyond, self._order = beyond, order
         self._rows: list[bytes] = []
 
     def add(self, row: bytes) -> None:
@@ -127,7 +133,7 @@ class _Configs:
         return small + self._newest(large, LARGE_CONFIGS_MAX)
 
     def _newest(self, rows: list[bytes], most: int) -> list[bytes]:
-        rows.sort()
+        rows.sort(key=self._order)
         self._beyond += (row[:BEGINNING_BYTES] for row in rows[:-most])
         return rows[-most:]
 

@@ -228,7 +228,10 @@ def take(
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
-        if deletion.may_be_forgotten(step.group):
+        # The replay guard of a deleted group stays until its signatures are stale. Without it, a
+        # copy of the config would bring the group back, or one of the deletion delete it again.
+        is_guarded = step.group.dead and bool(inbox.replay_guard)
+        if deletion.may_be_forgotten(step.group) and not is_guarded:
             return _forgotten(before, step, stored, inbox, publisher, budget)
         return _went_well(step.group, step.records, stored, inbox, publisher, budget, since_ms)
     except byte_limits.TooLarge as error:

@@ -32,6 +32,7 @@ from muster.protocol.keyring import Keyring
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
 from muster.protocol.signature_check import Verdict
+from muster.protocol.signing import FIXED_BYTES
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.state import recovery
 from muster.state.group import Group
@@ -174,7 +175,7 @@ def open_lane(
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
     quick = _heartbeats(parsed.group, entries, topics)
     budget = Budget(limits, _newest_ms(entries))
-    reader = _Reader(key, topics, schemas, budget, gate)
+    reader = _Reader(key, topics, schemas, budget, Budget(limits), gate)
     # Configs are read first, because they raise the limits. The newest one and the newest of what
     # was found are read before the others, which they replace.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]
@@ -199,10 +200,10 @@ def open_lane(
     return inbox
 
 
-def config_check(
+def signature_check(
     lane: bytes, topics: Sequence[str], keyring: Keyring | None, replay_guard: bytes
 ) -> Callable[[bytes], bool]:
-    """A function that says whether a packed row of the config topic may count, by its signature.
+    """A function that says whether a packed row may count, by its signature.
 
     Args:
         lane: see `source`.
@@ -221,7 +222,7 @@ def config_check(
 
     def may_count(entry: bytes) -> bool:
         (plain,), (signature,) = split_signatures([entry])
-        return gate.verdict_on_config(*unpack(plain, topics), signature) is None
+        return gate.verdict_on_row(*unpack(plain, topics), signature) is None
 
     return may_count
 
@@ -280,6 +281,23 @@ def is_found(entry: bytes, *, signed: bool = False) -> bool:
     return entry.startswith(PREFIX["TopicsFound"], at)
 
 
+def config_order(entry: bytes, *, signed: bool = False) -> tuple[int, int]:
+    """Sort key of a packed row of the config topic; the newest config comes last.
+
+    Signed configs are in the order in which they were signed. Of copies with one signature the one
+    that was written first is the newest. Any client can write a copy later, and it must not take
+    the place of a config that an operator wrote in between.
+
+    `signed`: whether the row has room for a signature.
+    """
+    at_ms: int = HEADER.unpack_from(entry)[0]
+    position = int.from_bytes(entry[: HEADER.size - 1], "big")
+    start = HEADER.size + 1
+    if not signed or entry[HEADER.size] < FIXED_BYTES:
+        return at_ms, position
+    return int.from_bytes(entry[start + 2 : start + 10], "big"), -position
+
+
 def _newest_ms(entries: Sequence[bytes]) -> int:
     """Broker time of the newest of these sorted rows."""
     newest_ms: int = HEADER.unpack_from(entries[-1])[0] if entries else 0
@@ -287,12 +305,17 @@ def _newest_ms(entries: Sequence[bytes]) -> int:
 
 
 class _Reader(NamedTuple):
-    """Reads the rows of a group in order, within its budget."""
+    """Reads the rows of a group in order, within its budget.
+
+    Rows whose signature is refused have a budget of their own (`doubted`): they are decoded to
+    find whom they name, and must not use up what the rows that count may ask for.
+    """
 
     key: bytes | None
     topics: Sequence[str]
     schemas: Schemas
     budget: Budget
+    doubted: Budget
     gate: Gate | None
 
     def is_config(self, entry: bytes) -> bool:
@@ -305,7 +328,7 @@ class _Reader(NamedTuple):
         Only rows that may count use credit up, so a forger cannot keep the operator's configs out.
         """
         if self.gate is not None:
-            verdict = self.gate.verdict_on_config(*unpack(entry, self.topics), signature)
+            verdict = self.gate.verdict_on_row(*unpack(entry, self.topics), signature)
             if verdict is not None:
                 return verdict
         if not self.budget.has_room_for_config(len(entry)):
@@ -335,7 +358,11 @@ class _Reader(NamedTuple):
         # With keys, only accepted events count: a forger must not crowd out the members.
         if self.gate is None and not self.budget.has_room(kind):
             return self._beyond(entry)
-        event = _decoded(entry, self.key, self.topics, self.schemas, self.budget)
+        budget = self.budget
+        if self.gate is not None:
+            verdict = self.gate.verdict_on_row(*unpack(entry, self.topics), signature)
+            budget = self.budget if verdict is None else self.doubted
+        event = _decoded(entry, self.key, self.topics, self.schemas, budget)
         taken = self._taken(entry, event, signature)
         if self.gate is None:
             self.budget.count(kind, event)

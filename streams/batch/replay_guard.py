@@ -3,8 +3,9 @@
 A client that may read and write a topic can write a record again, and its signature is valid for
 the key's window (DESIGN.md says which harm that could do). So the group keeps the signatures of
 events that change it (`ONCE`) until they are stale: 16 bytes each, none in a quiet group. The guard
-is in the state store, so a replayed batch gives the same verdicts. A group that is forgotten
-(`group_batch`) loses its guard, and a lost checkpoint loses all.
+is in the state store, so a replayed batch gives the same verdicts. A deleted group keeps its guard
+until the signatures are stale. Another group that is forgotten (`group_batch`) loses its guard, and
+a lost checkpoint loses all.
 
 Heartbeats are not checked, because they come by the million. Any client may repeat ticks and lags.
 """

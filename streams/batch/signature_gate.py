@@ -15,10 +15,12 @@ on keys whose only change is an end in the future (`muster.signing.rotation`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Origin, Taken, Tick
+from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Caller, Keyring, caller_of
 from muster.protocol.records import Rejected
@@ -29,6 +31,7 @@ from muster.protocol.signature_check import (
     refusal,
     refused_heartbeats,
 )
+from muster.protocol.topics import TopicKind
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")
@@ -111,21 +114,29 @@ class Gate:
         note = f"{last.message}; {more} more events of this batch were refused"
         return [*others, replace(last, message=note)]
 
-    def verdict_on_config(
+    def verdict_on_row(
         self, origin: Origin, value: bytes | None, signature: bytes
     ) -> Verdict | None:
-        """Why a row of the config topic does not count, whatever it holds; None = it may count.
+        """Why a row does not count, whatever it holds; None = it may count.
 
-        This call costs a hash or two and decodes nothing. `taken` decides about the decoded event.
+        This call costs a hash, or a few, and decodes nothing. `taken` decides about the decoded
+        event.
         """
         verifier = self._verifier(origin.topic)
-        record = (value, signature, origin.at_ms)
-        verdict = verifier.verdict(Caller.OPERATOR, *record)
-        if verdict is not None and verifier.verdict(Caller.CLOCK, *record) is not None:
-            return verdict
-        if signature and self._replay_guard.has_counted(signature):
-            return REPEATED
-        return None
+        verdicts: list[Verdict] = []
+        for caller in _possible_callers(origin.topic, value):
+            verdict = verifier.verdict(caller, value, signature, origin.at_ms)
+            if verdict is None:
+                return REPEATED if self._has_counted(origin.topic, value, signature) else None
+            verdicts.append(verdict)
+            if verdict.reason is not DeadLetter.KEY_NOT_ALLOWED:
+                break  # the other callers get the same verdict
+        return verdicts[0]
+
+    def _has_counted(self, topic: str, value: bytes | None, signature: bytes) -> bool:
+        """Whether a row that counts once has counted; the guard is not read for any other row."""
+        may_repeat = topic.endswith(TopicKind.LAG) or (value or b"").startswith(PREFIX["Tick"])
+        return bool(signature) and not may_repeat and self._replay_guard.has_counted(signature)
 
     def refuse(self, origin: Origin, value: bytes | None, verdict: Verdict) -> None:
         """Count a refused row, and write its dead letter if it is one of the first."""
@@ -147,6 +158,20 @@ class Gate:
             verifier = Verifier(self._keyring, self._group, topic, self._key)
             self._verifiers[topic] = verifier
         return verifier
+
+
+def _possible_callers(topic: str, value: bytes | None) -> Sequence[Caller]:
+    """The parts that may write such a value to a topic, by how it begins."""
+    kind = topic.rpartition(".")[2]
+    if kind == TopicKind.LAG:
+        return (Caller.EXPORTER,)
+    if kind == TopicKind.MEMBERSHIP:
+        return (Caller.MEMBER, Caller.CLOCK, Caller.OPERATOR)
+    if value is None or value.startswith(PREFIX["GroupConfig"]):
+        return (Caller.OPERATOR,)
+    if value.startswith(PREFIX["TopicsFound"]):
+        return (Caller.CLOCK,)
+    return (Caller.OPERATOR, Caller.CLOCK)  # of another writer's schema
 
 
 def _of_whom(tick: Tick, why: str) -> str:

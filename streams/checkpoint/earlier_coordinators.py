@@ -28,7 +28,7 @@ def unverified_until_ms(
     """Prefix → until when, in broker time, an older coordinator may have met a new group.
 
     A prefix without an older claim has no entry: no coordinator was there before. `now_ms` is when
-    this job claimed.
+    this job claimed; a time before that would leave groups unasked.
     """
     ends = {prefix: now_ms + UNVERIFIED_MS for prefix, epoch in epochs.items() if epoch > 0}
     return {prefix: int(str(end)) for prefix, end in _kept(checkpoint, UNVERIFIED_FILE, ends)}

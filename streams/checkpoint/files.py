@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError
@@ -14,8 +15,14 @@ from pyspark.sql import SparkSession
 
 from muster.streams.errors import UnreadableCheckpoint
 
+Offsets: TypeAlias = dict[str, dict[int, int]]
+"""topic → partition → offset."""
+
 _IS_TEMPORARY = re.compile(r"\.muster-.+\.json\..+\.tmp")
-_COMMITS = "commits"
+_COMMITS, _OFFSETS = "commits", "offsets"
+_OURS = re.compile(r"\.?((offsets|commits|sources|state|metadata)(\.[\w.-]+)?|muster[.-].+)")
+"""What Spark and muster write into the folder itself: folders, files, their checksums, and the
+temporary files of a write that was cut off."""
 LOCK = "muster.lock"
 """File in the folder that a standby locks (`folder_lock`)."""
 
@@ -40,15 +47,20 @@ class Checkpoint:
         Raises:
             UnreadableCheckpoint: the file holds something else.
         """
+        content = self._content(name)
+        return {} if content is None else json_object(content, f"{self.folder}/{name}")
+
+    def _content(self, name: str) -> bytes | None:
+        """What is in a file; None = there is no such file."""
         path, system = place(self.spark, f"{self.folder}/{name}")
         if not system.exists(path):
-            return {}
+            return None
         gateway = self.spark.sparkContext._gateway
         if is_instance_of(gateway, system, "org.apache.hadoop.fs.ChecksumFileSystem"):
             # It keeps the checksum in a file of its own, which is renamed a moment later.
             system = system.getRawFileSystem()
         with closing(system.open(path)) as stream:
-            return json_object(bytes(stream.readAllBytes()), f"{self.folder}/{name}")
+            return bytes(stream.readAllBytes())
 
     def write(self, name: str, value: Mapping[str, object]) -> None:
         """Write a JSON object; it replaces the file.
@@ -82,8 +94,9 @@ class Checkpoint:
             raise
 
     def emptied(self) -> Checkpoint:
-        """The checkpoint after everything in its folder was deleted, a lock excepted.
+        """The checkpoint after all that Spark and muster wrote in it was deleted, a lock excepted.
 
+        Other files stay: an operator may have named a folder that is not the job's alone.
         What shows that it is not new goes behind Spark's other files, and muster's files go last,
         so that a start after a kill finds the checkpoint behind, as before, or new.
         """
@@ -91,14 +104,36 @@ class Checkpoint:
         if system.exists(path):
             paths = [status.getPath() for status in system.listStatus(path)]
             for each in sorted(paths, key=lambda each: _last_to_go(each.getName())):
-                if each.getName() != LOCK:
+                if each.getName() != LOCK and _OURS.fullmatch(each.getName()):
                     system.delete(each, True)
         return Checkpoint(self.spark, self.folder, is_new=True)
 
     def newest_batches(self) -> tuple[int | None, int | None]:
         """Numbers of the newest batch that Spark has begun, and of the newest it has committed."""
-        begun = newest_number(self.spark, f"{self.folder}/offsets")
+        begun = newest_number(self.spark, f"{self.folder}/{_OFFSETS}")
         return begun, newest_number(self.spark, f"{self.folder}/{_COMMITS}")
+
+    def begun_ends(self) -> Offsets | None:
+        """Where the newest batch ends that Spark has begun; None = none, or it is not known."""
+        begun = newest_number(self.spark, f"{self.folder}/{_OFFSETS}")
+        content = None if begun is None else self._content(f"{_OFFSETS}/{begun}")
+        return None if content is None else batch_ends(content)
+
+
+def batch_ends(content: bytes) -> Offsets | None:
+    """The end of a batch in Spark's file of it; None where Spark wrote it in another form.
+
+    The file has a line for the version, one for settings, and one for each source. The job has one
+    source, whose line is a JSON object: topic → partition → offset behind the last row.
+    """
+    try:
+        _, _, source = content.decode().splitlines()
+        return {
+            str(topic): {int(partition): int(end) for partition, end in ends.items()}
+            for topic, ends in json.loads(source).items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        return None
 
 
 def json_object(content: bytes, file: str) -> dict[str, object]:

@@ -20,11 +20,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import structlog
+
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.records import CoordinatorClaim
 from muster.streams import claims
+from muster.streams.checkpoint import older_than_published
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import StaleCheckpoint
+
+_log = structlog.get_logger("muster.streams")
 
 FILE = "muster-jobs.json"
 JOBS_MAX = 100
@@ -49,15 +54,19 @@ class Look:
 
 def check(
     checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str], job: str
-) -> None:
+) -> Checkpoint:
     """Check, before the claim, that the checkpoint is not behind; write this job's id into it.
 
     A new checkpoint that is behind is emptied: a first batch was begun in it and never committed.
-    Otherwise Spark would begin that batch again, with everything since then in it.
+    Otherwise Spark would begin that batch again, with everything since then in it. One that lacks
+    what its own job has published is emptied, too.
+
+    Returns:
+        The checkpoint with which the job claims.
 
     Raises:
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
-        KafkaUnreachable: the claims could not be read.
+        KafkaUnreachable: the claims, or the published records, could not be read.
     """
     found = look(checkpoint, clients, prefixes)
     if found.overtaken_by is not None and checkpoint.is_new:
@@ -65,7 +74,11 @@ def check(
     if found.overtaken_by is not None:
         is_newest = found.overtaken_by.job in found.jobs
         raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
+    if why := older_than_published.story(checkpoint, clients, prefixes):
+        _log.warning("checkpoint emptied", checkpoint=checkpoint.folder, why=why)
+        checkpoint, found = checkpoint.emptied(), Look()
     note(checkpoint, job, found)
+    return checkpoint
 
 
 def stale(checkpoint: Checkpoint, claim: CoordinatorClaim, *, is_newest: bool) -> StaleCheckpoint:

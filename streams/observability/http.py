@@ -17,6 +17,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
+from typing import Any
 
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -29,6 +30,8 @@ _log = structlog.get_logger("muster.streams")
 
 SILENT_S = 10.0
 """A connection on which nothing moves for this long is closed, so that none keeps a thread."""
+PAUSE_S = 0.1
+"""Pause after a connection that could not be accepted."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -47,6 +50,14 @@ class _Server(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         # HTTPServer's own would ask a name server for a host name that we do not need.
         TCPServer.server_bind(self)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Without a free file the next try would fail at once, and so on."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(PAUSE_S)
+            raise
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log the error, unless the client has closed the connection."""

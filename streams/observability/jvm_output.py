@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 import structlog
 
@@ -93,9 +94,10 @@ def _without_farewells(lines: Iterable[str]) -> Iterator[str]:
 
 
 def as_it_is(line: str) -> None:
-    """Pass a line on as it is."""
-    sys.stderr.write(line)
-    sys.stderr.flush()
+    """Pass a line on as it is; one that cannot be written, as on a full disk, is lost."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 def as_log(line: str) -> None:

@@ -26,6 +26,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_admin import LastingAdmin, answered
+from muster.kafka.reader import DIGITS_MAX
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -334,7 +335,9 @@ def _kind(topic: str) -> str:
 
 def _since_ms(message: Message) -> int | None:
     value = dict(message.headers() or ()).get(SINCE)
-    return int(value) if isinstance(value, bytes) and value.isdigit() else None
+    if isinstance(value, bytes) and value.isdigit() and len(value) < DIGITS_MAX:
+        return int(value)
+    return None
 
 
 def _tell_quarantine(prefix: str, record: GroupSnapshot) -> None:

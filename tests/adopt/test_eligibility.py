@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -143,6 +143,42 @@ def test_pins_and_weights_of_connect(capsys):
         )
     with pytest.raises(BadInput, match="--expect w9: only pins name workers"):
         eligibility.pins_of([], cluster, "cluster", ["w9"])
+
+
+def test_two_connect_clusters(monkeypatch, capsys):
+    """One config topic cannot be of both: the workers of one would be given the other's jobs."""
+    monkeypatch.setitem(THERE, "other", THERE["cluster"])
+    rows = [Listed(name, kind, "Stable") for name, (kind, *_) in THERE.items()]
+    monkeypatch.setattr(groups, "listed_with", lambda client: rows)
+    assert main(["adopt", "--group", "cluster", "--group", "orders", "--group", "other"]) == 2
+    line = capsys.readouterr().err
+    assert "cluster, other are Connect clusters" in line
+    assert "start a muster adopt for each" in line
+
+
+def test_a_release_of_several_groups(monkeypatch, capsys):
+    """A group that has no governor, or is not there, keeps no other from being handed back."""
+    removed = []
+
+    class Client:
+        def remove_group_members(self, group, members):
+            removed.append((group, [each.group_instance_id for each in members]))
+
+    def described(client, names):
+        [name] = names
+        if name not in THERE:
+            raise NotFound(f"Kafka has no group {name!r}")
+        kind, assignor, members = THERE[name]
+        return [Description(name, kind, "Stable", assignor, None, members)]
+
+    monkeypatch.setattr("muster.cli.adopt.connected", lambda clients: nullcontext(Client()))
+    monkeypatch.setattr("muster.cli.adopt.describe_with", described)
+    words = [word for name in ("orders", "gone", "governed") for word in ("--group", name)]
+    assert main(["adopt", *words, "--release"]) == 1
+    assert removed == [("governed", ["muster-governor-7"])]
+    written = capsys.readouterr()
+    assert written.out == "governed: handed back by muster-governor-7\n"
+    assert "no governor is in group 'orders'; Kafka has no group 'gone'" in written.err
 
 
 def test_a_cluster_that_rebalances(monkeypatch, capsys):

@@ -121,6 +121,25 @@ def test_a_topic_that_weighs_more(protocols):
     assert {task.unit for task in alone.owned} == {"orders"}
 
 
+@BOTH
+@pytest.mark.parametrize(
+    "change",
+    [{"weights": (2.0,) * 4}, {"source_racks": ((("r1",),),) * 4}],
+    ids=lambda each: min(each),
+)
+def test_tasks_change_and_no_partition_moves(protocols, change):
+    """New weights or racks that move nothing make no member stop."""
+    world, governor, followers = governed(protocols, "AB", 4)
+    before, rounds = owned_by(followers), len(governor.rounds)
+    [unit] = world.units()
+    changed = replace(unit, **change)
+    world.units = lambda: (changed,)
+    governor.post(AssignableUnits(world.units()))
+    world.time.run(30_000)
+    assert world.log.snapshot.tasks == (changed,)
+    assert (owned_by(followers), len(governor.rounds)) == (before, rounds)
+
+
 def test_only_moved_partitions_stop():
     """A fourth cooperative consumer takes one partition from each of three; nothing else moves."""
     world, _, followers = governed()
@@ -314,6 +333,21 @@ def test_the_first_look_of_a_governor_lacks_a_topic():
 
 
 @BOTH
+def test_topics_are_not_described_after_a_night_without_members(protocols):
+    """The members that come back get the partitions that are known, and keep them."""
+    world, governor, followers = governed(protocols)
+    for each in followers.values():
+        each.leave()
+    world.time.run(60_000)
+    assert governor.governor.state is State.LEADING
+    world.blind = True
+    for name in "DEF":
+        world.follower(name, protocols=protocols)
+    settled(world, 120_000)
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+@BOTH
 def test_the_group_is_handed_back(protocols):
     """After a release the consumers assign by themselves, and muster's group is empty."""
     world, governor, followers = governed(protocols)
@@ -484,6 +518,18 @@ def test_members_without_a_common_protocol():
     assert len(failure.splitlines()) == 1
     assert (world.group.generation, world.log.snapshot.members) == (generation, ())
     assert all(each.is_member for each in followers)
+
+
+@BOTH
+def test_a_member_of_the_consumer_protocol_joins(protocols):
+    """Kafka converts the group and no member leads: the governor ends, says why, asks no more."""
+    world, governor, followers = governed(protocols)
+    world.group.convert()
+    world.time.run(10_000)
+    assert governor.governor.state is State.ENDED
+    assert "group.protocol=consumer has joined it" in str(governor.governor.failure)
+    assert world.log.snapshot.members == ()
+    assert all(each.is_member for each in followers.values())
 
 
 def test_wait_takes_the_seat_when_it_is_free():

@@ -105,10 +105,26 @@ def test_a_consumer_is_slow():
     assert governor.looks == looks, "it looks only while it waits"
 
 
+def test_handed_back_while_a_consumer_is_slow():
+    """An operator who cannot wait for it removes the governor, which ends, as at any time."""
+    world, governor, followers = joining()
+    followers["A"]._beaten = lambda answer: None
+    world.time.run(40_000)
+    assert governor.governor.state is State.JOINING
+    [own_id] = [m.id for m in world.group.members.values() if m.instance_id == governor.name]
+    world.group.remove(own_id)
+    world.time.run(1_000)
+    assert (governor.governor.state, governor.governor.failure) == (State.ENDED, None)
+    assert world.log.snapshot.members == ()
+
+
 def described(*ids: str, error: int = 0) -> object:
     """An answer to DescribeGroups."""
     members = [SimpleNamespace(member_id=each) for each in ids]
-    return SimpleNamespace(groups=[SimpleNamespace(error_code=error, members=members)])
+    state = "PreparingRebalance"
+    return SimpleNamespace(
+        groups=[SimpleNamespace(error_code=error, members=members, group_state=state)]
+    )
 
 
 def test_what_a_look_says():

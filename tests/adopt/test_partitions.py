@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from muster.adopt import partitions
 from muster.adopt.partitions import Partitions
 from muster.discovery.measured_traffic import Measure
+from muster.discovery.topics import Topic
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol.tasks import Subtopology
 
@@ -43,6 +46,25 @@ def test_weights_stay_while_a_topic_is_missing(clock):
     clock[0] += 61
     [alone] = looking._weigh("group", NAMES, [AUDIT])
     assert alone.weights == (1.0, 1.0)
+
+
+def test_racks_stay_while_a_broker_is_away():
+    """A rolling restart of Kafka changes no group's tasks."""
+    looking = Partitions(ClientSettings())
+    whole = Topic("orders", "id", (("r1", "r2"),), ("r1",))
+    looking._keep({"orders"}, {"orders": whole})
+    before = looking._units["orders"]
+    assert before.source_racks == ((("r1", "r2"),),)
+    restarts = replace(whole, replica_racks=(("r2",),), away=frozenset({0}))
+    looking._keep({"orders"}, {"orders": restarts})
+    assert looking._units["orders"] == before
+    looking._keep({"orders"}, {})
+    looking._keep({"orders"}, {"orders": restarts})
+    assert looking._units["orders"] == before, "one look at Kafka's metadata may lack a topic"
+    looking._keep({"orders"}, {"orders": replace(restarts, away=frozenset())})
+    assert looking._units["orders"].source_racks == ((("r2",),),)
+    looking._keep(set(), {})
+    assert looking._units == {}
 
 
 def test_a_topic_that_no_member_reads_any_more(clock):

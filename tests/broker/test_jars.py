@@ -133,6 +133,13 @@ def test_a_server_that_keeps_failing_is_named(repository: Repository) -> None:
     assert len(repository.requests) == 2
 
 
+def test_a_cache_that_cannot_be_written_is_named(repository: Repository) -> None:
+    """A folder that is there and read-only, for example."""
+    (shelf.cache_dir() / "jars" / ".lock").mkdir(parents=True)
+    with pytest.raises(JarsError, match=r"\.lock cannot be made \(Is a dir.*XDG_CACHE_HOME"):
+        shelf.fetch([jar()], "test", attempts=1)
+
+
 def test_a_wrong_checksum_is_refused(repository: Repository) -> None:
     """A file with another hash is an error, and does not stay in the cache."""
     repository.serve(jar(), b"something else")

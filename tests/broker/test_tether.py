@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from muster.broker import ends_with_parent
 from muster.broker.ends_with_parent import Tethered
 
 PYTHON = [sys.executable, "-c"]
@@ -127,6 +129,45 @@ def test_the_command_ends_with_its_owner(tmp_path: Path) -> None:
         guard.resume()
     assert gone(child.pid, guard.pid)
     assert not sweep.exists()
+
+
+def test_the_owner_is_killed_while_the_guard_starts(tmp_path: Path) -> None:
+    """The guard finds both pipes broken: it ends the command, and removes the folder."""
+    sweep = tmp_path / "thrown-away"
+    sweep.mkdir()
+    (stdin, owner_end), (answer, report) = os.pipe(), os.pipe()
+    words = ["-I", "-S", ends_with_parent.__file__, str(report), "0.2", str(sweep)]
+    guard = subprocess.Popen(
+        [sys.executable, *words, *PYTHON, SLEEPER],
+        stdin=stdin,
+        pass_fds=(report,),
+        start_new_session=True,
+    )
+    for end in (stdin, owner_end, answer, report):
+        os.close(end)
+    guard.wait(30)
+    assert not sweep.exists()
+
+
+def test_ctrl_c_during_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing goes on that its owner does not know of, and no pipe stays open."""
+    started: list[subprocess.Popen[bytes]] = []
+    popen, files = subprocess.Popen, psutil.Process().num_fds
+
+    def interrupted(*args: Any, **more: Any) -> None:
+        started.append(popen(*args, **more))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = files()
+    with pytest.raises(KeyboardInterrupt):
+        Tethered([*PYTHON, SLEEPER])
+    try:
+        assert files() == before
+        started[0].wait(30)
+    finally:
+        started[0].kill()
+        started[0].wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux only")

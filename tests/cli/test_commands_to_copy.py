@@ -14,8 +14,16 @@ from muster.cli.groups import quarantines
 from muster.console.plans import commands, question
 from muster.doctor import groups as doctor_groups
 from muster.doctor.facts import Heard
+from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, Quarantine
+from muster.protocol.records import (
+    GroupSnapshot,
+    GroupState,
+    KeptDrain,
+    Quarantine,
+    group_deleted,
+    no_tasks,
+)
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.snapshots import Shown, drains_text, refuses_events
 
@@ -56,6 +64,9 @@ def messages(snapshot: GroupSnapshot) -> Iterator[str]:
     yield refuses_events(aside)
     yield refusal(snapshot.group, ["w1"])
     yield no_tasks_beside(snapshot.group, [])
+    yield no_tasks(snapshot.group)
+    deleted = group_deleted(snapshot.group, Origin("muster.config", 0, 1, NOW))
+    yield deleted.partition("; ")[2]  # what precedes it names the command that deleted the group
     yield from commands(snapshot, question([("config", "session.timeout.ms=6000")]))
 
 
@@ -64,7 +75,7 @@ def test_a_command_names_the_group(name: str) -> None:
     """Also if the name has spaces or begins with a hyphen; no name is a command of its own."""
     snapshot = replace(facts().groups[ORDERS][0], group=GroupId(name))
     told = [message for message in messages(snapshot) if "--group" in message]
-    assert len(told) >= 12
+    assert len(told) >= 14
     for message in told:
         words = copied(message)
         assert group_of(words) == name, message

@@ -16,11 +16,11 @@ from support.kafka.mock_kafka import mock_kafka
 
 from muster.cli.main import main
 from muster.protocol.codec import encode
-from muster.protocol.events import Drain, Heartbeat
+from muster.protocol.events import Drain, Heartbeat, Origin
 from muster.protocol.framing import FRAME_BYTES
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import partition_of
-from muster.protocol.records import Dictionary, MemberAssignment
+from muster.protocol.records import Dictionary, MemberAssignment, Rejected
 from muster.protocol.split_records import parts
 from muster.protocol.tasks import Connector, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
@@ -189,6 +189,30 @@ def test_a_topic_with_dictionaries_elsewhere(capsys: pytest.CaptureFixture[str])
         assert main(["decode", "--topic", "muster.groups", "--group", "g", *where]) == 0
         (names,) = lines(capsys)
         assert (names["key"], names["type"]) == ("g||names", "Dictionary")
+
+
+def test_the_dead_letters_of_one_group(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their own keys name a place; the group is that of the event."""
+    place = Origin("muster.membership", 1, 5, 1_000)
+    with mock_kafka() as bootstrap:
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+        for key in (b"g", b"other", b"\xff"):
+            letter = encode(Rejected(origin=place, reason="UNKNOWN_KEY", message="no", key=key))
+            producer.produce("muster.rejected", letter.value, letter.key)
+        assert producer.flush(10) == 0
+        words = ["decode", "--topic", "muster.rejected", "--group", "g"]
+        assert main([*words, "--bootstrap-server", bootstrap]) == 0
+        assert [line["value"]["key"] for line in lines(capsys)] == ["g"]
+
+
+def test_a_file_with_a_byte_order_mark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Windows' tools write one in front of the first line."""
+    drain = encode(Drain(group="g", member="m")).value.hex()
+    feed(monkeypatch, f"\ufeff{json.dumps({'key': 'g', 'value': drain})}\r\n".encode())
+    assert main(["decode"]) == 0
+    assert [line["type"] for line in lines(capsys)] == ["Drain"]
 
 
 def test_confluent_framing_with_a_schema(

@@ -8,7 +8,7 @@ from support.state.snapshots import orders
 
 from muster.cli import explain, groups
 from muster.cli.main import main
-from muster.console.explanations import Explainer
+from muster.console.explanations import Explainer, clock
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberState, Quarantine
 from muster.protocol.settings import parse_settings
@@ -44,6 +44,18 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
     late = [holdup.is_late(ASKED_MS + after_ms) for after_ms in (15_000, 15_001)]
     assert late == [False, True]
     assert holdup.as_json(ASKED_MS)["fenced_ms"] == ASKED_MS + 30_000
+
+
+def test_a_timeout_that_means_never() -> None:
+    """A fence of another day has its date, one that never comes the last date there is."""
+    for timeout_ms, at in (
+        (3 * 86_400_000, "2023-11-17T22:13:35Z"),
+        (2**63 - 1, "9999-12-31T23:59:59Z"),
+    ):
+        settings = parse_settings({"rebalance.timeout.ms": timeout_ms}, "sticky")
+        (holdup,) = holdups_after((0, replace(owing(), settings=settings)))
+        assert holdup.text(ASKED_MS).endswith(f"W1 was asked to stop them 0 s ago; fenced at {at}")
+    assert clock(holdup.fenced_ms) == "23:59:59 UTC"
 
 
 def test_a_quarantined_group_promises_no_fence(monkeypatch, capsys) -> None:

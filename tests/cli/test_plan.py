@@ -19,7 +19,13 @@ from muster.protocol import codec
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Leave, Origin
 from muster.protocol.ids import MemberId
-from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState
+from muster.protocol.records import (
+    GroupSnapshot,
+    GroupState,
+    MemberEntry,
+    MemberState,
+    Quarantine,
+)
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
@@ -122,6 +128,25 @@ def test_plan_says_that_a_change_moves_nothing() -> None:
         'num.standby.replicas is ignored: it counts only where a task is "stateful": true'
     ]
     assert "warnings" not in planned(calm(0, 1), config={"max.warmup.replicas": 2})
+
+
+def test_plan_says_that_a_group_is_quarantined() -> None:
+    """The coordinator takes no event of it, so nothing of the plan happens before its release."""
+    aside = replace(calm(0, 1), quarantine=Quarantine(1_000, "it took more than 60 s of CPU time"))
+    plan = planned(aside, remove=["W2"])
+    assert len(plan["moves"]) == 1
+    (warning,) = plan["warnings"]
+    assert warning.startswith("group 'orders' is quarantined, and its events become dead letters")
+    assert warning.endswith("then: muster groups release --group orders")
+
+
+def test_an_assignor_that_the_group_names() -> None:
+    """The error does not name an option that was not given."""
+    group = replace(calm(0, 1), assignor="places.of_ours:Mine")
+    with pytest.raises(BadInput, match=r"^assignor 'places.of_ours:Mine' is code that a record"):
+        planned(group, trusts_assignor=True)
+    with pytest.raises(BadInput, match=r"^--assignor: assignor 'no.such:Best'"):
+        planned(group, assignor="no.such:Best", trusts_assignor=True)
 
 
 def test_the_assignor_sees_what_members_hold() -> None:

@@ -22,6 +22,7 @@ from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Keyring, Requirement, SigningKey, caller_of
+from muster.protocol.keys import key_of
 from muster.protocol.records import (
     Dictionary,
     GroupGone,
@@ -32,7 +33,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.signature_check import refusal
 from muster.protocol.signing import Subject, sign
-from muster.protocol.tasks import Subtopology
+from muster.protocol.tasks import Connector, Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
@@ -219,6 +220,33 @@ def test_a_repetition_without_the_oldest_events() -> None:
     assert steps[-1].group.cause == "W1 left"
 
 
+@pytest.mark.parametrize(
+    ("seed", "kept_from"),
+    [(24, 2), (5, 5), (9, 15), (31, 1), (8, 2), (14, 2), (1, 9), (6, 19)],
+    ids=[
+        *("sticky, heartbeats", "learner", "fallback, drained", "high-availability, no members"),
+        *("cooperative", "eager", "static", "sticky, the session clock is behind"),
+    ],
+)
+def test_a_life_whose_oldest_events_are_deleted(seed: int, kept_from: int) -> None:
+    """Members that only heartbeat, owe a task or are drained go on as they did."""
+    tape = lived(seed)
+    snapshots = [i for i in rows_of(tape.items, TopicKind.GROUPS) if i.key == key_of(GROUP)]
+    oldest = decode_record(TopicKind.GROUPS, *snapshots[kept_from - 1][:2])
+    assert isinstance(oldest, GroupSnapshot)
+    gone = {(topic, partition): offset for topic, partition, offset in oldest.through}
+    tape.items = [
+        item
+        for item in tape.items
+        if item not in snapshots[: kept_from - 1]
+        and item.offset > gone.get((item.topic, item.partition), -1)
+    ]
+    repetition, steps = tape.repetition(GROUP)
+    assert [step.began for step in steps] == [True] + [False] * (len(steps) - 1)
+    assert [step.difference for step in steps if step.difference] == []
+    assert (repetition.whole, list(repetition.missing())) == (False, [])
+
+
 def test_a_lost_checkpoint_is_followed() -> None:
     """A later coordinator recovers the group and asks its members; the repetition does the same."""
     story = Told()
@@ -299,6 +327,102 @@ def test_a_group_that_was_deleted(lost: bool) -> None:
     # Lost: one more for a batch that may be lost, and one for each event that was read since.
     assert steps[-1].group.generation == (2 + 1 + 4 if lost else 2)
     assert list(repetition.missing()) == []
+
+
+def of_two_members() -> Told:
+    """W1 and W2 join, W1 releases what W2 gets, and leaves: four snapshots, six for members."""
+    story = Told()
+    story.take(config(FOUR), join("W1"))
+    story.take(join("W2"))
+    story.take(report("W1", 2, "0_0", "0_1"))
+    story.take(leave("W1"))
+    return story
+
+
+def rows_of(items: Iterable[Row], kind: TopicKind) -> list[Row]:
+    """The rows of one topic."""
+    return [item for item in items if item.topic == topic_name(kind)]
+
+
+def differences(items: Iterable[Row]) -> list[str]:
+    """What differs when these rows are repeated."""
+    repetition = Repetition(recording(items, STORY, "muster"))
+    said = [step.difference for step in repetition.steps() if step.difference]
+    return [*said, *repetition.missing()]
+
+
+def test_late_records_do_not_count(tmp_path: Path) -> None:
+    """What a superseded coordinator wrote again differs from nothing, also in a saved file."""
+    items = of_two_members().tape.items
+    last = rows_of(items, TopicKind.ASSIGNMENTS)[-1]._replace(generation=3)
+    old = rows_of(items, TopicKind.ASSIGNMENTS)[2]
+    items += [rows_of(items, TopicKind.GROUPS)[1]._replace(offset=98), last]
+    items.append(old._replace(offset=99, generation=2))
+    assert old.key == last.key
+    assert old.value != last.value
+    assert differences(items) == []
+    save(str(tmp_path / "life"), items)
+    assert differences(from_file(str(tmp_path / "life"))) == []
+
+
+def test_topics_that_got_more_partitions() -> None:
+    """A group's records are in two partitions, and the newer one is read first."""
+    items = of_two_members().tape.items
+    groups, members = rows_of(items, TopicKind.GROUPS), rows_of(items, TopicKind.ASSIGNMENTS)
+    events = [item for item in items if item not in groups and item not in members]
+    moved = [row._replace(partition=1) for row in (*groups[2:], *members[3:])]
+    assert differences([*moved, *groups[:2], *members[:3], *events]) == []
+
+
+def test_a_group_whose_tasks_need_a_dictionary() -> None:
+    """The records of its members name tasks by a dictionary; some of it may be read too early."""
+    units = [Connector(f"orders-to-warehouse-{n * 7919 % 1000:03d}", 1) for n in range(100)]
+    story = Told()
+    story.take(config(*units), join("W1"))
+    story.take(join("W2"))
+    assert any(b"||names" in (item.key or b"") for item in story.tape.items)
+    assert differences(story.tape.items) == []
+    last = rows_of(story.tape.items, TopicKind.GROUPS)[-1]
+    assert differences(item for item in story.tape.items if item != last) == []
+
+
+def test_records_that_this_version_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line names each; behind a snapshot the repetition begins again, a member's differs."""
+    items, file = of_two_members().tape.items, tmp_path / "life"
+    second = items.index(rows_of(items, TopicKind.GROUPS)[1])
+    items[second] = items[second]._replace(value=b"\xc3\x01" + b"\x07" * 20)
+    save(str(file), items)
+    words = ["replay", "--group", STORY, "--file", str(file)]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    unread = "unknown schema fingerprint 0707070707070707 (at byte 2)\n"
+    assert shown.err == f"muster.groups-0@1 is skipped: {unread}"
+    assert "@2: the record before cannot be read; the replay begins here" in shown.out
+    assert shown.out.endswith("2 of 3 records of the group are equal, byte for byte\n")
+    newest = rows_of(items, TopicKind.ASSIGNMENTS)[-1]
+    save(str(file), [*of_two_members().tape.items, newest._replace(value=items[second].value)])
+    assert main(words) == 1
+    said = "different: assignments, key g|W2: the newest record cannot be read: "
+    assert said + unread in capsys.readouterr().out
+
+
+def test_a_file_that_windows_tools_wrote(tmp_path: Path) -> None:
+    """A byte order mark and CRLF change nothing."""
+    file, items = tmp_path / "life", lived(2).items
+    save(str(file), items)
+    lines = file.read_bytes().replace(b"\n", b"\r\n")
+    file.write_bytes(b"\xef\xbb\xbf" + lines)
+    assert list(from_file(str(file))) == items
+
+
+def test_a_timestamp_that_is_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A record may have any timestamp; it is shown as the nearest date there is."""
+    rows = rows_of(of_two_members().tape.items, TopicKind.GROUPS)
+    save(str(tmp_path / "life"), [rows[0]._replace(at_ms=2**62)])
+    assert main(["replay", "--group", STORY, "--file", str(tmp_path / "life")]) == 0
+    assert "generation 1, 9999-12-31T23:59:59.999" in capsys.readouterr().out
 
 
 def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

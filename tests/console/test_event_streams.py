@@ -73,6 +73,35 @@ def test_the_first_message_of_the_list_replaces_all_rows() -> None:
     assert told(stream) == {"fault": "another message"}
 
 
+def test_pages_that_ask_at_once_share_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new record wakes all pages of its group, and the frame of a large group takes long."""
+    store = Store([PREFIX])
+    play(store, demo_life())
+    ((key, history),) = store.histories()
+    views, begun, goes_on = SharedViews(store), threading.Event(), threading.Event()
+    make, asked, given = event_streams.frame, [], []
+
+    def slow(*args: Any) -> Any:
+        asked.append(args)
+        begun.set()
+        assert goes_on.wait(20)
+        return make(*args)
+
+    monkeypatch.setattr(event_streams, "frame", slow)
+    moment = history.moments[-1]
+    pages = [
+        threading.Thread(target=lambda: given.append(views.frame(key, moment))) for _ in range(5)
+    ]
+    for page in pages:
+        page.start()
+    assert begun.wait(20)
+    goes_on.set()
+    for page in pages:
+        page.join()
+    assert len(asked) == 1
+    assert [each is given[0] for each in given] == [True] * 5
+
+
 def test_the_list_of_groups_keeps_no_page_of_a_group_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -93,6 +94,14 @@ def test_hostile_names_are_cut_and_escaped() -> None:
     assert shown.isprintable()
     assert "\\u202e" in shown
     assert text(None) == ""
+
+
+def test_a_long_text_is_not_kept() -> None:
+    """A page of dead letters cuts megabytes; only names are kept for the next frame."""
+    letter = "x" * 10_000
+    before = sys.getrefcount(letter)
+    assert text(letter, 4_000) == "x" * 3_999 + "…"
+    assert sys.getrefcount(letter) == before
 
 
 def test_governed_groups_are_marked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import http.client
@@ -10,6 +11,7 @@ import os
 import re
 import socket
 import struct
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -192,6 +194,31 @@ def test_passwords_of_a_file(store: Store, tmp_path: Path) -> None:
         assert ask(url, "/livez").status == 200
 
 
+def test_a_password_that_is_checked_keeps_no_page_waiting(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is slow on purpose, and anyone may send wrong passwords."""
+    file = tmp_path / "users"
+    file.write_text(f"ann:{bcrypt.hashpw(b'one', bcrypt.gensalt(4)).decode()}\n")
+    begun, goes_on, answers = threading.Event(), threading.Event(), []
+
+    def slow(*_: bytes) -> bool:
+        begun.set()
+        return not goes_on.wait(20)
+
+    monkeypatch.setattr(bcrypt, "checkpw", slow)
+    with served(store, Access(passwords=Passwords(str(file)))) as url:
+        guess = {"Authorization": f"Basic {base64.b64encode(b'ann:two').decode()}"}
+        thread = threading.Thread(target=lambda: answers.append(ask(url, "/", **guess).status))
+        thread.start()
+        assert begun.wait(20)
+        assert ask(url, "/livez").status == 200
+        assert answers == []
+        goes_on.set()
+        thread.join()
+    assert answers == [401]
+
+
 @pytest.mark.parametrize(
     "cut",
     [lambda h: h[:-1], lambda h: h[:28], lambda h: f"{h}x", lambda h: h.replace("$04$", "$99$"),
@@ -217,7 +244,8 @@ def test_the_log_says_why_no_user_is_let_in(tmp_path: Path) -> None:
     os.utime(file, ns=(1, 1))  # two writes within one tick of the file system have one time
     with capture_logs() as logged:
         for _ in range(2):
-            assert passwords.user(f"Basic {base64.b64encode(b'ann:one').decode()}") is None
+            login = f"Basic {base64.b64encode(b'ann:one').decode()}"
+            assert asyncio.run(passwords.user(login)) is None
     (line,) = logged
     assert "users, line 1: expected" in line["why"]
     assert "secret" not in line["why"]

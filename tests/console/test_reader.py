@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from structlog.testing import capture_logs
 
 from muster.console import reader
 from muster.console.reader import Reader
@@ -85,3 +86,24 @@ def test_a_topic_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "_look", look)
     assert not follower._has_changed()
     assert store.fault == "no topic muster.groups: muster topics create"
+
+
+def test_a_fault_that_goes_on_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is logged again after a minute, not with every try; the pages show it all the time."""
+    monkeypatch.setattr(reader, "AGAIN_S", 0.0)
+    store = Store(["muster"])
+    follower = Reader(client_settings("localhost:9092"), store)
+    tries: list[str] = []
+
+    def follow() -> None:
+        tries.append(store.fault)
+        store.fault = ""  # Kafka has described the topics
+        if len(tries) == 5:
+            follower._closing.set()
+        raise NoTopics("no right to read muster.groups")
+
+    monkeypatch.setattr(follower, "_follow", follow)
+    with capture_logs() as logged:
+        follower._run()
+    assert tries == ["", *["no right to read muster.groups"] * 4]
+    assert [line["why"] for line in logged] == ["no right to read muster.groups"]

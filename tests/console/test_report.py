@@ -105,6 +105,20 @@ def test_a_report_of_a_saved_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([*common[:-1], str(tmp_path / "no" / "r.html")]) == 2
 
 
+def test_a_clock_that_went_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A generation with an earlier timestamp than the one before it is in the report."""
+    saved, out = tmp_path / "g.jsonl", tmp_path / "report.html"
+    rows = [*_rows(history_of(demo_life()))]
+    rows[-1] = rows[-1]._replace(at_ms=rows[0].at_ms)
+    save(str(saved), rows)
+    common = ["report", "--group", "g", "--file", str(saved), "-o", str(out)]
+    assert main(common) == 0
+    assert len(data_of(out.read_text())["steps"]) == len(rows)
+    assert main([*common, "--until", "999999d"]) == 1
+    told = "no record of group 'g' on muster.groups that is older than 1970-01-01T00:00:00Z\n"
+    assert capsys.readouterr().err == f"muster report: {told}"
+
+
 def _rows(history: History) -> Iterable[Row]:
     for moment in history.moments:
         yield Row(b"g", moment.value, "muster.groups", 0, moment.number, moment.at_ms)

@@ -63,6 +63,28 @@ def test_unknown_racks():
     assert discovered(SHOP, None, look(bare)).units[0].source_racks is None
 
 
+def test_a_broker_is_away():
+    """Its rack counts on, so that a rolling restart of Kafka makes no generation of any group."""
+    before = discovered(SHOP, None, look(topic("shop.a", 2)))
+    restarts = replace(topic("shop.a", 2), replica_racks=(("r2",), ("r2",)), away=frozenset({0, 1}))
+    assert discovered(SHOP, before, look(restarts)) == before
+    alone = replace(restarts, replica_racks=((), ("r2",)))
+    assert discovered(SHOP, before, look(alone)) == before
+    moved = replace(restarts, replica_racks=(("r3",), ("r2",)))
+    assert discovered(SHOP, before, look(moved)).units[0].source_racks == (
+        (("r3",),),
+        (RACKS,),
+    )
+    grown = replace(topic("shop.a", 3), replica_racks=(("r2",),) * 3, away=frozenset({0, 1, 2}))
+    assert discovered(SHOP, before, look(grown)).units[0].source_racks == (
+        (RACKS,),
+        (RACKS,),
+        (("r2",),),
+    )
+    without = replace(restarts, away=frozenset())
+    assert discovered(SHOP, before, look(without)) != before, "its replicas were moved away"
+
+
 def test_grace():
     """A topic that vanishes stays for the grace time, also for a process that starts meanwhile."""
     memory = Memory()
@@ -137,6 +159,19 @@ def test_weights_that_say_nothing_new():
         MEASURED, before, look(topic("a", 2), loads={("a", 0): 3.0, ("a", 1): 6.0})
     )
     assert swapped.units[0].weights == (0.67, 1.3)
+
+
+def test_weights_while_a_topic_is_missing():
+    """They are relative to all topics: without one, all others would weigh more."""
+    source, memory = Source(topics=("a", "b"), measure="records"), Memory()
+    topics = topic("a", 1), topic("b", 2)
+    loads = {("a", 0): 80.0, ("b", 0): 10.0, ("b", 1): 15.0}
+    before = discovered(source, None, look(*topics, loads=loads), memory)
+    less = {place: load for place, load in loads.items() if place[0] == "b"}
+    assert discovered(source, before, look(topics[1], loads=less), memory) == before
+    gone = look(topics[1], loads=less, at_ms=GRACE_MS)
+    [alone] = discovered(source, before, gone, memory).units
+    assert alone.weights == (0.8, 1.2)
 
 
 def records_of(lags: list[dict[tuple[str, int], float]]) -> list[tuple[float, ...] | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,7 +15,9 @@ from muster.discovery.topics import Topic
 from muster.errors import Unreachable
 from muster.kafka.client_settings import client_settings
 from muster.kafka.lasting_admin import LastingAdmin
+from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
 from muster.protocol.sources import Source
 from muster.streams.discovery_thread import Discovery, _Group
 
@@ -69,7 +72,7 @@ def test_discovery_measures_again_after_an_election(cluster: FakeCluster) -> Non
     def measured() -> tuple[dict[tuple[str, int], float] | None, list[str]]:
         faults: list[str] = []
         own = {"orders": ORDERS}
-        loads = discovery._loads(admin, GroupId("g"), _Group(), source, own, 600_000, faults)
+        loads = discovery._loads(admin, GroupId("g"), _Group(), source, own, faults)
         return loads, faults
 
     assert measured() == (RATES, [])
@@ -78,3 +81,56 @@ def test_discovery_measures_again_after_an_election(cluster: FakeCluster) -> Non
     assert loads is None
     assert faults == ["records not measured: 1 of 2 partitions do not answer, as orders-1"]
     assert measured() == (RATES, [])
+
+
+def test_a_clock_that_is_set_ends_neither_a_pause_nor_the_measuring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loads are measured again on time, and a topic's grace does not end at once.
+
+    With the time of day, nothing was measured for the hour that a clock was set back, and a topic
+    that Kafka did not describe for a moment was gone when the clock was set an hour ahead.
+    """
+    looks: list[tuple[int, bool]] = []
+    clocks = {"monotonic_ns": 5_000_000_000, "time_ns": 10**18}
+    for name in clocks:
+        monkeypatch.setattr(time, name, lambda name=name: clocks[name])
+    discovery = Discovery(CLIENTS, ["muster"])
+    monkeypatch.setattr(discovery, "_topics", lambda *_: {"orders": ORDERS})
+    monkeypatch.setattr(discovery, "_one", lambda *given: looks.append(given[-2:]))
+    source = Source(topics=("orders",), measure="records")
+    config = GroupConfig(
+        group=GroupId("g"),
+        assignor="sticky",
+        settings=parse_settings({}, "sticky"),
+        tasks=(),
+        sources=(source,),
+    )
+    discovery._groups["muster", GroupId("g")] = _Group(config=config)
+    for passed_ms, set_by_ms in ((0, 0), (29_000, -3_600_000), (1_000, 0), (1_000, 7_200_000)):
+        clocks["monotonic_ns"] += passed_ms * 1_000_000
+        clocks["time_ns"] += (passed_ms + set_by_ms) * 1_000_000
+        discovery._look(LastingAdmin({}, logging.getLogger("test")))
+    assert looks == [(5_000, True), (34_000, False), (35_000, True), (36_000, False)]
+
+
+def test_the_lags_of_two_sources_of_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is smoothed over its own looks: a lag that jumps changes by 30 % of it at a look."""
+    jumps = iter([100.0, 7.0, 0.0, 7.0])
+    monkeypatch.setattr(measured_traffic, "by_measure", lambda *given: {given[3][0]: next(jumps)})
+    discovery, group = Discovery(CLIENTS, ["muster"]), _Group()
+    admin = LastingAdmin({}, logging.getLogger())
+    monkeypatch.setattr(LastingAdmin, "client", None)
+    topics = [Topic(name, "id", ((),), (None,)) for name in ("orders", "audit")]
+    lags = [
+        discovery._loads(
+            admin,
+            GroupId("g"),
+            group,
+            Source(topics=(topic.name,), measure="lag"),
+            {topic.name: topic},
+            [],
+        )
+        for topic in topics * 2
+    ]
+    assert lags[2:] == [{("orders", 0): 70.0}, {("audit", 0): 7.0}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support.kafka.members import Consumers
 from support.suite.waiting import until
@@ -10,6 +12,7 @@ from muster.errors import NotFound
 from muster.kafka import groups
 from muster.kafka.client_settings import client_settings
 from muster.kafka.groups import Kind, Partition
+from muster.shadow import group_reader
 
 STRATEGY = "partition.assignment.strategy"
 ORDERS = {Partition("orders", number) for number in range(6)}
@@ -103,3 +106,32 @@ def test_connect_worker():
     assert member.connect.running == {"files": (-1, 0, 1)}
     assert member.connect.holds() == {("files", -1), ("files", 1), ("clicks", 0)}
     assert (member.connect.leader_url, member.connect.delay_ms) == ("http://w1:8083/", 300_000)
+
+
+@pytest.mark.parametrize("kind", [groups.Kind.CLASSIC, groups.Kind.CONNECT])
+@pytest.mark.parametrize("said", [b"\0", b'{"host": "a"}', b"\0\1strange", b"\xff" * 20])
+def test_a_member_that_speaks_another_protocol(kind, said):
+    """What it has is unknown; the group and its other members are described all the same."""
+    pytest.importorskip("muster.kafka.messages")
+    row = SimpleNamespace(
+        group_id="orders",
+        group_state="Stable",
+        protocol_data="own",
+        members=[
+            SimpleNamespace(
+                member_id=name,
+                group_instance_id=None,
+                client_id=name,
+                client_host="/10.0.0.2",
+                member_metadata=metadata,
+                member_assignment=b"",
+            )
+            for name, metadata in (("A", said), ("B", b""))
+        ],
+    )
+
+    described = groups._READ[kind](row)
+
+    assert [(m.name, m.is_unreadable) for m in described.members] == [("A", True), ("B", False)]
+    assert described.topics() == []
+    assert "what A reads: its bytes are not of Kafka's protocol" in group_reader._hidden(described)

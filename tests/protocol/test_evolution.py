@@ -13,6 +13,7 @@ from pathlib import Path
 import fastavro
 import pytest
 from support.protocol import wire
+from support.state.snapshots import orders
 
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownRecord
@@ -21,7 +22,11 @@ from muster.protocol.events import (
     Leave,
 )
 from muster.protocol.framing import MARKER, OWN, Schemas, fingerprint_of, load, write
+from muster.protocol.records import GroupSnapshot, GroupState
+from muster.protocol.settings import parse_settings
+from muster.protocol.snapshot import snapshot_row
 from muster.protocol.topics import TopicKind
+from muster.state.group import Group
 
 
 def schema_of(name: str) -> dict:
@@ -96,6 +101,25 @@ def test_extras_of_a_newer_writer_need_no_schema(name: str) -> None:
                 except DecodeError as error:
                     outcomes.append(error.reason)
             assert outcomes[0] == outcomes[1]
+
+
+def test_a_group_of_a_newer_coordinator_can_be_read() -> None:
+    """A snapshot with a setting, a value and a state that only newer versions know.
+
+    After a rollback the group is not parked, and not forgotten: it goes on with what is known. A
+    config with such a setting is refused, because its writer can be told.
+    """
+    known = {"session.timeout.ms": "20000"}
+    newer = {**known, "a.newer": "1", "rack.aware.assignment.strategy": "a-newer-word"}
+    row = {**snapshot_row(orders()), "state": "Resting", "settings": newer}
+    record = decode_record(TopicKind.GROUPS, b"g", write("GroupSnapshot", row))
+    assert isinstance(record, GroupSnapshot)
+    assert record.state is GroupState.UNKNOWN
+    assert record.settings == parse_settings(known, "sticky")
+    assert Group.recover(record).roster.by_id.keys() == {"W1", "W2"}
+    config = write("GroupConfig", {"assignor": "sticky", "settings": newer})
+    with pytest.raises(DecodeError, match=r"a\.newer"):
+        decode(TopicKind.CONFIG, b"g", config, wire.ORIGIN)
 
 
 @pytest.mark.parametrize("name", ["Join", "Report", "MemberAssignment", "GroupSnapshot"])

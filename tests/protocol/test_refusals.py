@@ -41,7 +41,6 @@ from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
             write("WakeUp", {"extras": {"agreement": bytes(24)}}),
             "an agreement of 0 members",
         ),
-        (TopicKind.GROUPS, b"g", write("GroupSnapshot", {"state": "Odd"}), "group state 'Odd'"),
         (TopicKind.GROUPS, b"g", write("GroupSnapshot", {}), "another codec"),
         (
             TopicKind.GROUPS,

@@ -230,6 +230,18 @@ def test_a_record_is_signed_among_its_headers(
     assert verifier.verdict(Caller.OPERATOR, record.value, signature, at_ms) is None
 
 
+def test_secrets_are_written_to_no_file_that_was_there(tmp_path: Path) -> None:
+    """Another user, or an earlier process, may have made the file that is renamed in the end."""
+    path = tmp_path / "k"
+    left_over = tmp_path / f".k.{os.getpid()}"
+    left_over.touch()
+    with left_over.open() as of_another:
+        rotation.write(path, {"keys": [ROW]})
+        assert of_another.read() == ""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["k"]
+
+
 # ---- keys that come and go --------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -27,6 +28,7 @@ from muster.protocol.events import Event
 from muster.simulation.shrinking import shrunk
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
+from muster.streams.checkpoint.older_than_published import NOTHING, first_ahead
 from muster.worker.session_states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "4000"))
@@ -181,6 +183,46 @@ def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:
     """
     seed = 2_000_153
     assert runs.play(seed, runs.stream(seed))[2] == ""
+
+
+def restored(seed: int, *, goes_on: bool) -> str:
+    """The law that is broken after the coordinator's machine was restored from a snapshot of it.
+
+    The checkpoint is that of 6 s; the coordinator went on for 6 s more. It is started again, on
+    that checkpoint if it `goes_on`, else without one.
+    """
+    world = FaultRun(seed)
+    world.play(
+        [(0, faults.Starts("W1")), (0, faults.Starts("W2")), (0, faults.Configures(0, 0, 0))]
+    )
+    world.run(6_000)
+    snapshot = replace(world.jobs.newest.checkpoint, begun=None)
+    snapshot.through = dict(snapshot.through)
+    later = [
+        (6_000, faults.Starts("W3")),
+        (8_000, faults.Starts("W4")),
+        (9_000, faults.Stops("W1")),
+    ]
+    try:
+        world.play(later)
+        world.run(12_000)
+        world.jobs.running.remove(world.jobs.newest)
+        world.jobs.newest = None
+        world.run(13_000)
+        ends = {topic: {0: end} for topic, end in snapshot.through.items()}
+        assert first_ahead([("", world.log.snapshot)], ends, NOTHING) is not None
+        world.jobs.begin(snapshot if goes_on else None)
+        world.run(30_000)
+        world.settle()
+    except LawBroken as law:
+        return str(law)
+    return ""
+
+
+def test_a_checkpoint_that_was_restored_from_a_snapshot_of_its_machine() -> None:
+    """What is published shows it, so the job does not go on from it; it would break laws."""
+    assert [restored(seed, goes_on=False) for seed in range(3)] == [""] * 3
+    assert any(restored(seed, goes_on=True) for seed in range(3))
 
 
 @pytest.mark.parametrize(

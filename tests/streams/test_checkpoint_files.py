@@ -77,10 +77,17 @@ class Name(str):
         return str(self)
 
 
+OTHERS = ("lost+found", "orders.db", "state-of-the-art.pdf", "musterling", ".ssh")
+"""What an operator may have in a folder that is given as the checkpoint."""
+
+
 def test_an_emptied_checkpoint_is_behind_or_new_at_any_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What shows that it is not new goes behind Spark's files, and muster's files go last."""
+    """What shows that it is not new goes behind Spark's files, and muster's files go last.
+
+    What neither of them has written stays, for the folder may not be the job's alone.
+    """
     names = [
         "muster-jobs.json",
         "commits",
@@ -88,6 +95,8 @@ def test_an_emptied_checkpoint_is_behind_or_new_at_any_moment(
         "state",
         "offsets",
         ".muster-jobs.json.crc",
+        *OTHERS,
+        ".metadata.7.tmp",
     ]
     deleted: list[str] = []
     system = SimpleNamespace(
@@ -97,7 +106,10 @@ def test_an_emptied_checkpoint_is_behind_or_new_at_any_moment(
     )
     monkeypatch.setattr(files, "place", lambda *_: (None, system))
     assert files.Checkpoint(cast("Any", None), "/c", is_new=False).emptied().is_new
-    assert deleted == ["state", "offsets", "commits", "muster-jobs.json", ".muster-jobs.json.crc"]
+    assert deleted == [
+        *("state", "offsets", ".metadata.7.tmp", "commits"),
+        *("muster-jobs.json", ".muster-jobs.json.crc"),
+    ]
 
 
 @pytest.mark.parametrize(

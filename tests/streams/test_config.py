@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from muster.protocol.errors import ConfigError
-from muster.streams.job_settings import PREFIXES_MAX, SETTINGS, JobConfig, job_config
-from muster.streams.spark_session import ALWAYS, POSIX, session_settings
+from muster.streams import spark_session
+from muster.streams.job_settings import (
+    NEEDED,
+    PREFIXES_MAX,
+    REPORTS,
+    SETTINGS,
+    JobConfig,
+    job_config,
+)
+from muster.streams.spark_session import ALWAYS, LOCAL, POSIX, session_settings
 
 JARS = [Path("/j/spark-sql-kafka.jar"), Path("/j/hadoop-bare-naked-local-fs-0.1.0.jar")]
 
@@ -57,6 +67,10 @@ def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
         ({"conf": ["muster.batch.rows.max=0"]}, "muster.batch.rows.max"),
         ({"conf": ["muster.metrics.port=x"]}, "muster.metrics.port"),
         ({"command_config": "/no/such/file"}, "--command-config"),
+        ({"conf": ["spark.master=mesos://x"]}, "spark.master"),
+        ({"conf": ["spark.ui.enabled =true"]}, "spark.ui.enabled "),
+        ({"conf": [f"{REPORTS}=1"]}, REPORTS),
+        ({"conf": ["spark.sql.ansi.enabled=true"]}, "spark.sql.ansi.enabled"),
     ],
 )
 def test_errors_name_the_key(given: dict, key: str) -> None:
@@ -66,10 +80,65 @@ def test_errors_name_the_key(given: dict, key: str) -> None:
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize("key", NEEDED)
+def test_what_muster_cannot_work_with_is_refused(key: str) -> None:
+    """Another value of such a setting of Spark is refused; the needed one is Spark's, in any case.
+
+    muster sets each of them, so a file of defaults of Spark's has no other.
+    """
+    needed, why = NEEDED[key]
+    assert job_config(checkpoint="/c", conf=[f"{key}={needed.upper()}"]).spark == {
+        key: needed.upper()
+    }
+    with pytest.raises(ConfigError, match=why):
+        job_config(checkpoint="/c", conf=[f"{key}=other"])
+    assert ALWAYS[key] == needed
+
+
+def test_a_master_among_sparks_settings_is_the_master() -> None:
+    """It wins, as all settings of Spark's do, and a cluster's driver does not bind to loopback."""
+    there = job_config(checkpoint="/c", conf=["spark.master=spark://there:7077"])
+    assert (there.master, there.cores, there.spark) == ("spark://there:7077", None, {})
+    settings = session_settings(there, JARS)
+    assert settings["spark.master"] == "spark://there:7077"
+    assert not settings.keys() & LOCAL.keys()
+    three = job_config(checkpoint="/c", master="yarn", conf=["spark.master=local[3]"])
+    assert (three.master, three.cores) == ("local[3]", 3)
+
+
+def test_the_python_of_sparks_workers() -> None:
+    """The user's setting wins over the environment, and that over this process' interpreter."""
+    config = job_config(checkpoint="/c")
+    chosen = job_config(checkpoint="/c", conf=["spark.pyspark.python=/env/bin/python"])
+    environment = {"PYSPARK_PYTHON": "/other"}
+    assert spark_session.python(chosen, environment) == "/env/bin/python"
+    assert spark_session.python(config, environment) == "/other"
+    assert spark_session.python(config, {}) == sys.executable
+
+
+def test_a_spark_of_another_version_is_refused(tmp_path: Path) -> None:
+    """Only the Spark that PySpark is made for is started; under spark-submit it runs already."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.13-3.5.1.jar").touch()
+    other = {"SPARK_HOME": str(tmp_path)}
+    with pytest.raises(ConfigError, match=f"expected a Spark {pyspark.__version__}") as refusal:
+        spark_session.check_home(other)
+    assert refusal.value.key == "SPARK_HOME"
+    spark_session.check_home({**other, "PYSPARK_GATEWAY_PORT": "1"})
+    spark_session.check_home({})
+    for fine in ("", str(Path(pyspark.__file__).parent)):
+        spark_session.check_home({"SPARK_HOME": fine})
+    (tmp_path / "jars" / f"spark-core_2.13-{pyspark.__version__}-vendor.jar").touch()
+    spark_session.check_home(other)
+
+
 def test_a_secret_under_a_wrong_key_is_not_shown() -> None:
     """Where `kafka.` is forgotten, the error, which logs keep, does not have the password."""
     with pytest.raises(ConfigError, match=r"sasl\.password") as refusal:
         job_config(checkpoint="/c", conf=["sasl.password=hunter22"])
+    assert "hunter22" not in str(refusal.value)
+    with pytest.raises(ConfigError, match="without blanks") as refusal:
+        job_config(checkpoint="/c", conf=["spark.ssl.keyPassword = hunter22"])
     assert "hunter22" not in str(refusal.value)
 
 

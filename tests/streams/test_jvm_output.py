@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 
 import pytest
 from structlog.testing import capture_logs
 
-from muster.streams.observability.jvm_output import JvmOutput, as_log, news
+from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log, news
 
 GREETINGS = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -97,6 +99,32 @@ def test_what_is_written_into_the_pipe() -> None:
     ending.shut()
     ending.join(30)
     assert heard == ["\ufffd odd\n"]
+
+
+def test_a_line_that_cannot_be_written_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the log's disk is full for a while, later lines are written again."""
+    written: list[str] = []
+    refused = threading.Event()
+
+    class Disk:
+        def write(self, text: str) -> None:
+            """Write a line, the first one in vain."""
+            if not refused.is_set():
+                refused.set()
+                raise OSError(errno.ENOSPC, "No space left on device")
+            written.append(text)
+
+        def flush(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr("sys.stderr", Disk())
+    output = JvmOutput(as_it_is)
+    os.write(output.entrance, b"one\n")
+    assert refused.wait(60)
+    os.write(output.entrance, b"two\n")
+    output.shut()
+    output.join(60)
+    assert written == ["two\n"]
 
 
 def test_a_json_log_has_no_other_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
 import pytest
@@ -314,6 +315,17 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
                 client.sendall(sent)
                 assert client.recv(1) == b""
         assert get(port, "/healthz") == (200, "starting\n")
+
+
+def test_a_port_that_can_accept_nothing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without a free file would try again at once, and keep a core busy."""
+    pauses: list[float] = []
+    monkeypatch.setattr(http, "time", SimpleNamespace(sleep=pauses.append))
+    server = http._Server("127.0.0.1", 0, BaseHTTPRequestHandler)
+    server.server_close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        server.get_request()
+    assert pauses == [http.PAUSE_S]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -23,7 +25,7 @@ from muster.streams.observability.group_stats import GroupStats
 from muster.streams.observability.health import Health
 from muster.streams.observability.late_records import LateRecords
 from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.observer import Observer
+from muster.streams.observability.observer import Observer, _since_ms
 from muster.streams.observability.spark_reports import Ends
 
 
@@ -71,6 +73,16 @@ def test_every_dead_letter_is_counted_under_its_reason() -> None:
         letter = Rejected(origin=origin, reason=reason, message="m")
         observer._take(Consumed("muster.rejected", letter))  # type: ignore[arg-type]  # as a Message would be
     assert counts() == dict.fromkeys([*map(str, DeadLetter), "other"], 1)
+
+
+@pytest.mark.parametrize("since", [b"9" * 5_000, b"x", "7", None])
+def test_a_header_of_another_writer(since: object) -> None:
+    """Python refuses to read a number of 5,000 digits; the observer's thread goes on."""
+    headers = [("since", since)]
+    message: Any = SimpleNamespace(headers=lambda: headers)
+    assert _since_ms(message) is None
+    headers[0] = ("since", b"7")
+    assert _since_ms(message) == 7
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:

@@ -30,7 +30,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone, Quarantine
 from muster.protocol.split_records import parts
-from muster.streams import claims, recovery
+from muster.streams import claims, job, recovery
 from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.recovery import (
@@ -233,6 +233,30 @@ def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:
     assert unverified_until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
     of_older_version = MemoryCheckpoint({}, is_new=False)
     assert unverified_until_ms(of_older_version, {"a": 9}, 90_000) == {}
+
+
+def test_a_machine_whose_clock_was_set_back_starts_without_a_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That minute ends a minute after what the broker has stamped, or later.
+
+    By this machine's clock it was over an hour ago, and a group of which nothing was read back
+    gave its tasks to the first that joined, although the one that ran them was not asked.
+    """
+    with mock_kafka() as address:
+        clients = client_settings(address)
+        assert recovery.recover(clients, ["muster"]).stamped_ms == 0
+        producer = Producer(clients.producer())
+        for partition, at_ms in ((0, 8_000), (0, 9_000), (2, 5_000)):
+            producer.produce(MEMBERSHIP, b"join", b"g", partition, timestamp=at_ms)
+        producer.produce("muster.config", b"config", b"g", 0, timestamp=99_000)
+        assert producer.flush(10) == 0
+        recovered = recovery.recover(clients, ["muster"])
+    monkeypatch.setattr(job, "wall_ms", lambda: 6_000)
+    assert job._now_ms(recovered) == 9_000
+    assert job._now_ms(None) == 6_000
+    monkeypatch.setattr(job, "wall_ms", lambda: 12_000)
+    assert job._now_ms(recovered) == 12_000
 
 
 class Undescribed:

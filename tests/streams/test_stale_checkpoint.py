@@ -1,19 +1,24 @@
-"""A job refuses its checkpoint if a job with another checkpoint has claimed since."""
+"""A job refuses its checkpoint if a job with another checkpoint has claimed since.
+
+It empties one that lacks what its own job has published (`test_older_checkpoint.py`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
 from support.kafka.mock_kafka import mock_kafka
-from support.streams.checkpoints import Files, MemoryCheckpoint
+from support.state.snapshots import orders
+from support.streams.checkpoints import ENDS, Files, MemoryCheckpoint
 
 from muster.kafka.client_settings import ClientSettings, client_settings
 from muster.protocol.codec import encode
-from muster.protocol.records import CoordinatorClaim
+from muster.protocol.records import CoordinatorClaim, GroupSnapshot
 from muster.streams import claims, takeover
-from muster.streams.checkpoint import stale_checkpoint, topic_ids
+from muster.streams.checkpoint import older_than_published, stale_checkpoint, topic_ids
 from muster.streams.checkpoint.stale_checkpoint import FILE
 from muster.streams.claims import Claims
 from muster.streams.errors import StaleCheckpoint
@@ -29,7 +34,9 @@ class Cluster:
         self.files: dict[str, Files] = defaultdict(dict)
         self.claims: list[str] = []
         self.reads: list[int | None] = []
+        self.published: list[GroupSnapshot] = []
         monkeypatch.setattr(claims, "read", self._read)
+        monkeypatch.setattr(older_than_published, "newest_published", lambda *_: self.published)
         monkeypatch.setattr(topic_ids, "check", lambda *_: None)
 
     def _read(self, _: ClientSettings, prefix: str, after: int | None = None) -> Claims:
@@ -75,8 +82,9 @@ class Cluster:
             claimable = takeover.claimable(checkpoint, config, job)
             assert isinstance(claimable, MemoryCheckpoint)
             return claimable
-        stale_checkpoint.check(checkpoint, config.clients, [P], job)
-        return checkpoint
+        claimable = stale_checkpoint.check(checkpoint, config.clients, [P], job)
+        assert isinstance(claimable, MemoryCheckpoint)
+        return claimable
 
 
 @pytest.fixture
@@ -170,6 +178,32 @@ def test_a_standby_empties_its_checkpoint_when_another_claims_first(cluster: Clu
     cluster.claims.append("y")
     assert cluster.checked("/one", "e", standby=True).is_new
     assert cluster.files["/one"] == {FILE: {"jobs": ["e"]}}
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_a_checkpoint_that_lacks_what_its_own_job_published(
+    cluster: Cluster, standby: bool
+) -> None:
+    """A job empties it, whatever the claims say, and reads the groups back; so does a standby."""
+    cluster.start("/one", "a", is_new=True)
+    cluster.files["/one"][older_than_published.FILE] = {"epochs": {P: 0}, "taken": {}}
+    cluster.files["/one"][ENDS] = {"muster.membership": {0: 9, 1: 40}}
+    cluster.published = [replace(orders(), through=(("muster.membership", 1, 39),))]
+    assert not cluster.start("/one", "b", standby=standby).is_new
+    cluster.published = [replace(orders(), through=(("muster.membership", 1, 40),))]
+    assert cluster.start("/one", "c", standby=standby).is_new
+    assert cluster.files["/one"] == {FILE: {"jobs": ["c"]}}
+
+
+def test_a_checkpoint_of_an_earlier_version_is_not_compared(cluster: Cluster) -> None:
+    """It does not say which groups were read back into it; from its next start on it does."""
+    cluster.start("/one", "a", is_new=True)
+    cluster.files["/one"][ENDS] = {"muster.membership": {0: 9, 1: 40}}
+    cluster.published = [replace(orders(), through=(("muster.membership", 1, 40),))]
+    checkpoint = cluster.start("/one", "b")
+    assert not checkpoint.is_new
+    older_than_published.note_start(checkpoint, {P: orders().coordinator_epoch})
+    assert cluster.start("/one", "c").is_new
 
 
 @pytest.mark.parametrize("standby", [False, True])

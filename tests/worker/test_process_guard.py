@@ -263,6 +263,37 @@ time.sleep(600)
 """A worker that never extends its lease."""
 
 
+def test_a_guard_that_cannot_be_started_is_tried_again(
+    run, folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine without a free process: stops return at once, and tasks start when it has one."""
+    monkeypatch.setattr(exec_tasks, "GUARD_PAUSE_S", 0.01)
+    full, files = threading.Event(), psutil.Process().num_fds
+    start = subprocess.Popen
+
+    def popen(*args, **more):
+        if full.is_set():
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return start(*args, **more)
+
+    monkeypatch.setattr(exec_tasks.subprocess, "Popen", popen)
+    processes = run("echo $$ >> {task}; exec sleep 600")
+    before = files()
+    on(processes, "0_0", "0_1")
+    eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
+    full.set()
+    processes._pipe.process.kill()
+    eventually(lambda: "no guard can be started" in caplog.text)
+    on(processes, "0_2")
+    off(processes, "0_0", "0_2")
+    with processes._changed:  # no try is under way
+        assert files() == before
+    full.clear()
+    eventually(lambda: len(folder.pids("0_1")) == 2)
+    assert (len(folder.pids("0_0")), folder.pids("0_2")) == (1, [])
+    assert caplog.text.count("no guard can be started") == 1
+
+
 @pytest.fixture
 def worker(folder: Folder) -> Iterator:
     """Start a worker process with a lease of so many milliseconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -19,10 +20,12 @@ from support.worker.talk import (
 )
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Leave, Report
+from muster.protocol.events import Leave, Origin, Report
 from muster.protocol.ids import Role
-from muster.protocol.records import Fault
+from muster.protocol.records import Fault, MemberAssignment
 from muster.protocol.tasks import TaskSet
+from muster.state.group import Group
+from muster.state.machine import advance
 from muster.worker.session_messages import (
     Acknowledged,
     AllStopped,
@@ -269,6 +272,31 @@ def test_story_its_own_old_session_is_in_use() -> None:
     assert join.incarnation == mixed63(2)
     # Only once: a second refusal concerns the session of another process.
     assert kinds(talk.read(fault=Fault.MEMBER_ID_IN_USE)) == ["Notice"]
+
+
+def test_story_a_machine_is_restored_twice_from_one_snapshot() -> None:
+    """The two processes have all in common, and yet the group admits only one of them.
+
+    Had they the same incarnation, the second join would be the first one again, and both would run
+    the member's tasks from then on.
+    """
+    talk = Talk().member("0_0")
+    talk.give(GONE)
+    sessions = [talk.session, deepcopy(talk.session)]
+    joins = [
+        sent(list(session.step(AllStopped(seed), talk.now_ms)))[-1]
+        for session, seed in zip(sessions, (5, 6), strict=True)
+    ]
+    assert [join.incarnation for join in joins] == [mixed63(5), mixed63(6)]
+    events = [
+        replace(j, origin=Origin("muster.membership", 0, n, 1_000)) for n, j in enumerate(joins)
+    ]
+    step = advance(Group.new(GROUP), events, coordinator_epoch=4)
+    for record in step.records:
+        for session in sessions:
+            if isinstance(record, MemberAssignment):
+                session.step(Read(record), talk.now_ms)
+    assert [session.state for session in sessions] == [State.MEMBER, State.JOINING]
 
 
 def test_a_static_member_that_lost_its_session_leaves_temporarily() -> None:

@@ -19,6 +19,8 @@ from muster.protocol.records import Fault
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.lease import lease_until_ms
+from muster.worker.machine import Machine
+from muster.worker.session_steps import mixed63
 
 pytestmark = pytest.mark.usefixtures("closes_soon")
 
@@ -172,8 +174,16 @@ def test_a_record_that_cannot_be_read(
     assert "assignments could not be read in time" in caplog.text
 
 
-def test_a_tombstone_ends_the_session(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """After a tombstone all tasks are lost, and the member joins under another incarnation."""
+def test_a_tombstone_ends_the_session(
+    mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a tombstone all tasks are lost, and the member joins under another incarnation.
+
+    Random bits of that moment decide it: another process that was restored from the same snapshot
+    of the machine must not get the same one.
+    """
+    seeds = iter((5, 60))
+    monkeypatch.setattr(Machine, "seed", lambda _: next(seeds))
     story = Story()
     with worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w:
         join = coordinator.wait_for(Join)
@@ -181,6 +191,7 @@ def test_a_tombstone_ends_the_session(mock_servers: str, coordinator: ScriptedCo
         eventually(lambda: story.lines == ["assigned 0_0 @1"])
         coordinator.let_go(w.member_id)
         again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+        assert (join.incarnation, again.incarnation) == (mixed63(5), mixed63(60))
         assert story.lines == ["assigned 0_0 @1", "lost 0_0 @1"]
         coordinator.assign(again, ["0_1"], generation=3)
         eventually(lambda: w.holds("0_1"))

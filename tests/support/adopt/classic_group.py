@@ -25,6 +25,8 @@ from muster.adopt.join_metadata import is_governor
 from muster.protocol.ids import Task
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCING, FENCED = 0, 22, 23, 25, 27, 82
+GROUP_ID_NOT_FOUND = 69
+REBALANCES = ("Preparing", "Completing")
 NETWORK_MS = 3
 REBALANCE_MS = 60_000
 UNANSWERED_MS = 10_000
@@ -113,6 +115,15 @@ class Group:
         if self.state != "Empty":
             self.rebalance_until_ms = self.time.now_ms + REBALANCE_MS
 
+    def convert(self) -> None:
+        """A member of the consumer protocol joins: the broker assigns from now on (KIP-848).
+
+        Classic members stay, join and sync; none of them leads, and DescribeGroups does not
+        know the group. This class gives them no partitions then.
+        """
+        self.state, self.leader = "Consumer", ""
+        self.generation += 1
+
     # ------------------------------------------------------------------------------ requests
 
     def _JoinGroupRequest(self, request: Any, answer: Callable[..., None]) -> None:
@@ -135,7 +146,7 @@ class Group:
         same = member.protocols == protocols and member.id != self.leader
         member.protocols, member.heard_ms = protocols, self.time.now_ms
         member.joins = lambda given: _pass_on(given, answer)
-        if self.state == "Stable" and same:
+        if (self.state == "Stable" and same) or self.state == "Consumer":
             self._answer_join(member)
             return
         if self.state != "Preparing":
@@ -209,8 +220,12 @@ class Group:
         answer(error_code=NONE, members=rows)
 
     def _DescribeGroupsRequest(self, request: Any, answer: Callable[..., None]) -> None:
-        rows = [SimpleNamespace(member_id=id) for id in self.members]
-        answer(groups=[SimpleNamespace(members=rows)])
+        is_classic = self.state != "Consumer"
+        rows = [SimpleNamespace(member_id=id) for id in self.members if is_classic]
+        error_code = NONE if is_classic else GROUP_ID_NOT_FOUND
+        state = f"{self.state}Rebalance" if self.state in REBALANCES else self.state
+        row = SimpleNamespace(members=rows, error_code=error_code, group_state=state)
+        answer(groups=[row])
 
     # ----------------------------------------------------------------------------- rebalance
 
@@ -245,6 +260,8 @@ class Group:
             self.leader = next(iter(self.members), "")
         if not self.members:
             self.state, self.leader = "Empty", ""
+            return
+        if self.state == "Consumer":
             return
         if self.state != "Preparing":
             self._prepare()
@@ -297,7 +314,7 @@ class Group:
         )
 
     def _answer_syncs(self) -> None:
-        if self.state != "Stable":
+        if self.state not in ("Stable", "Consumer"):
             return
         for member in self.members.values():
             if member.syncs is not None:

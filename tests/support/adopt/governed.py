@@ -235,7 +235,8 @@ class GovernorProcess:
     def watch_partitions(self, topics: Sequence[str]) -> None:
         """Tell what there is, unless Kafka does not answer."""
         if not self._world.blind:
-            self.post(AssignableUnits(self._world.units()))
+            units = (unit for unit in self._world.units() if unit.name in topics)
+            self.post(AssignableUnits(tuple(units)))
 
     def look_for_governor(self) -> None:
         """Look for other governors."""

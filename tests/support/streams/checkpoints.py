@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from muster.streams.checkpoint.files import Checkpoint
+from muster.streams.checkpoint.files import Checkpoint, Offsets
 
 Files = dict[str, dict[str, Any]]
-"""File name → its JSON object."""
+"""File name → its JSON object; `ENDS` has where the newest batch ends."""
+ENDS = "ends of the newest batch"
 
 
 class MemoryCheckpoint(Checkpoint):
@@ -38,3 +39,8 @@ class MemoryCheckpoint(Checkpoint):
     def write(self, name: str, value: Mapping[str, object]) -> None:
         """Replace a file."""
         self.__dict__["_files"][name] = dict(value)
+
+    def begun_ends(self) -> Offsets | None:
+        """Where the newest batch ends; None = there is none."""
+        ends: Offsets | None = self.__dict__["_files"].get(ENDS)
+        return ends
