@@ -28,7 +28,7 @@ from muster.protocol.events import Event
 from muster.simulation.shrinking import shrunk
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
-from muster.streams.checkpoint.older_than_published import NOTHING, first_ahead
+from muster.streams.checkpoint.older_than_published import ReadBack, first_ahead
 from muster.worker.session_states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "4000"))
@@ -210,7 +210,7 @@ def restored(seed: int, *, goes_on: bool) -> str:
         world.jobs.newest = None
         world.run(13_000)
         ends = {topic: {0: end} for topic, end in snapshot.through.items()}
-        assert first_ahead([("", world.log.snapshot)], ends, NOTHING) is not None
+        assert first_ahead([("", world.log.snapshot)], ends, ReadBack({}, {})) is not None
         world.jobs.begin(snapshot if goes_on else None)
         world.run(30_000)
         world.settle()

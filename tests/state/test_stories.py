@@ -284,7 +284,7 @@ def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
 
 LOST = {
     "as recorded": (["0_0", "0_1"], ["0_0", "0_1"]),
-    "lacking a task: given again, later": (["0_0"], ["0_0", "0_1"]),
+    "lacking a task, which W3 gets: no member runs it": (["0_0"], ["0_0"]),
     "granted one more just before": (["0_0", "0_1", "0_3"], ["0_0", "0_1", "0_3"]),
 }
 
