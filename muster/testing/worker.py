@@ -16,7 +16,9 @@ from muster.testing.history import History, Process
 from muster.testing.simulated_link import SimulatedLags, SimulatedLink
 from muster.testing.simulated_machine import VirtualLoop, VirtualMachine
 from muster.testing.threads import EnvironmentClosed
+from muster.worker.arguments import is_coroutine_function
 from muster.worker.assignment import Assignment
+from muster.worker.callbacks import Callbacks
 from muster.worker.changelog import Changelog
 from muster.worker.session import Session
 from muster.worker.session_messages import LeaveAsked
@@ -63,7 +65,8 @@ class SimulatedWorker(Worker):
         self._changelogs = changelogs
         self._failed: list[AssertionError] = []
         callbacks: dict[str, Any] = {name: settings.get(name) for name in CALLBACKS}
-        self._on_loop = any(map(_is_coroutine_function, callbacks.values()))
+        Callbacks(**callbacks).check()  # the worker below gets callables around them
+        self._on_loop = any(map(is_coroutine_function, callbacks.values()))
         # A task runs from one callback to another, so these two are recorded in any case.
         recorded = {
             name: self._recording(name, call)
@@ -241,13 +244,6 @@ class SimulatedWorker(Worker):
             self.process.raised[name] |= dict.fromkeys(tasks, text)
         if isinstance(error, AssertionError):
             self._failed.append(error)
-
-
-def _is_coroutine_function(call: object) -> bool:
-    """Whether a callback is a coroutine function, or an object that is called as one."""
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(
-        getattr(call, "__call__", None)  # noqa: B004 — not whether it can be called, but how
-    )
 
 
 def _named(watching: Callable[..., Any], call: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from tenacity.wait import wait_base
 
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
+from muster.worker.arguments import check_callable, is_coroutine_function
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
 from muster.worker.machine import THIS_MACHINE, Machine
@@ -55,6 +56,15 @@ class Callbacks:
     on_lost: Callback | None = None
     on_wanted: Callback | None = None
 
+    def check(self) -> None:
+        """Refuse callbacks that cannot be called.
+
+        Raises:
+            ConfigError: names one, and what would be right.
+        """
+        for field in fields(self):
+            check_callable(field.name, getattr(self, field.name), "tasks", "assignment")
+
     def starts(self, role: Role) -> Callback | None:
         """The callback that starts tasks in a role."""
         return self.on_assigned if role is Role.ACTIVE else self.on_learn
@@ -77,7 +87,7 @@ class Callbacks:
     def any_coroutine(self) -> bool:
         """Whether one of them needs an event loop."""
         callbacks = (getattr(self, field.name) for field in fields(self))
-        return any(inspect.iscoroutinefunction(callback) for callback in callbacks)
+        return any(is_coroutine_function(callback) for callback in callbacks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +236,10 @@ class Caller:
             try:
                 called = self._start(call) if call.start else self._stop(call)
             except BaseException as error:  # whatever a callback raises, the worker must fail
+                with self._lock:
+                    self._running = None
+                    if call.start:  # it may have begun: these tasks are lost with the others
+                        self._note(call)
                 self._fail(error)
                 return
             self._finish(call, called)

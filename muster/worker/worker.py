@@ -8,20 +8,23 @@ their own, so the lease is checked in time even if a callback is slow or the bro
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from muster.kafka.client_settings import ClientSettings, client_settings
-from muster.protocol.client_tags import checked_tags
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, group_fault, member_fault, parse_task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.followed_key_file import KeyFile, key_file_of
+from muster.worker import arguments
+from muster.worker.arguments import task_set
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags, checked_lag
@@ -143,11 +146,10 @@ class Worker:
         lag_from_changelog: Changelog | None = None,
         on_disk: Iterable[Task | str] = (),
     ) -> None:
-        self.group = _checked("group", group, group_fault(group))
+        self._pid = os.getpid()
+        self.group = arguments.id_of("group", group, group_fault)
         member = member_id if member_id is not None else _random_member_id()
-        self.member_id = _checked("member_id", member, member_fault(member))
-        if capacity < 1:
-            raise ConfigError("capacity", capacity, "1 or more")
+        self.member_id = arguments.id_of("member_id", member, member_fault)
         self.assignment: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
@@ -155,14 +157,14 @@ class Worker:
             group=GroupId(self.group),
             member=MemberId(self.member_id),
             incarnation=0,
-            instance_id=instance_id,
-            rack=rack,
-            capacity=capacity,
-            tags=checked_tags(tags or {}),
-            topics=None if topics is None else tuple(sorted(topics)),
-            static=tuple(sorted(static or ())),
-            protocols=tuple(protocols or ()),
-            rebalance_timeout_ms=rebalance_timeout_ms,
+            instance_id=arguments.name("instance_id", instance_id),
+            rack=arguments.name("rack", rack),
+            capacity=arguments.whole_number("capacity", capacity, 1),
+            tags=arguments.tags(tags),
+            topics=arguments.sorted_names("topics", topics),
+            static=arguments.sorted_names("static", static) or (),
+            protocols=arguments.names("protocols", protocols) or (),
+            rebalance_timeout_ms=arguments.limit("rebalance_timeout_ms", rebalance_timeout_ms),
         )
         self._session = Session(join, self._machine.seed())
         # None in it: abandon the session.
@@ -170,14 +172,16 @@ class Worker:
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )
+        self._callbacks.check()
+        arguments.check_hooks(on_lease, lag_from_changelog)
         keys = key_file_of(signing_keys)
         hooks = (self._inbox.put, self._fail, self._lease_runs)
         self._caller = Caller(self._callbacks, *hooks, self._machine)
-        clients = client_settings(bootstrap_servers, kafka=config)
+        clients = client_settings(arguments.addresses(bootstrap_servers), kafka=config)
         self._link = self._new_link(clients, topic_prefix, keys)
         self._log = WorkerLog(self.group, self.member_id, self._link.configured_groups)
         self._on_lease = on_lease
-        self._lags = self._new_lags(clients, lag_from_changelog, TaskSet.of(on_disk))
+        self._lags = self._new_lags(clients, lag_from_changelog, task_set("on_disk", on_disk))
         self._active = EMPTY  # tasks that may run; only the loop's thread writes it
         self._lease_until_ms = 0
         self._ending = Ending(self._machine)
@@ -201,7 +205,8 @@ class Worker:
         In a callback, and on the event loop that runs the callbacks, this only asks for the leave
         and returns at once, because a callback that still has to run would wait for the caller.
         `wait` and `ended` wait for the end. Threads that a callback itself waits for must not call
-        this.
+        this. In a forked process it does nothing, because the worker is the parent's, nor while
+        the interpreter ends, because the worker's threads have ended.
 
         Args:
             timeout_s: how many seconds to wait for callbacks. After that no leave is sent, and the
@@ -209,7 +214,7 @@ class Worker:
             temporary: whether the group should wait for this member's return; None = yes if it has
                 an instance id.
         """
-        if not self._started:
+        if not self._started or os.getpid() != self._pid or sys.is_finalizing():
             return
         self._ask_to_leave(temporary)
         if self._caller.inside or threading.current_thread() is self._loop_thread:
@@ -222,8 +227,17 @@ class Worker:
         """Wait until the worker has ended; False when `timeout_s` passed first.
 
         Raises:
-            WorkerError: it ended because it could not go on.
+            WorkerError: it ended because it could not go on. Without `timeout_s` also where it
+                would never end: not started yet, in a callback, on the callbacks' event loop.
         """
+        self._check_process()
+        if timeout_s is None and not self._ending.is_set:
+            self._check_started()
+            if self._caller.inside:
+                raise WorkerError(
+                    "wait() here keeps callbacks from running, so it would never end;"
+                    " on an event loop use `await worker.ended()`, and let callbacks return"
+                )
         ended = self._ending.wait(timeout_s)
         if self.error is not None:
             raise self.error
@@ -233,8 +247,10 @@ class Worker:
         """`wait`, for coroutines. Cancelling it does not stop the worker.
 
         Raises:
-            WorkerError: it ended because it could not go on.
+            WorkerError: it ended because it could not go on, or it was not started.
         """
+        self._check_process()
+        self._check_started()
         await self._ending.wait_async()
         self.wait()
 
@@ -244,30 +260,48 @@ class Worker:
         The answer uses this machine's clock, so it is right even after the process was suspended.
         Ask before each use of what the task owns. The process may still be suspended between the
         question and the use; only a fencing token protects against that.
+
+        Raises:
+            WorkerError: this process was forked from the worker's: it does not know the answer.
         """
+        self._check_process()
         parsed = parse_task(task) if isinstance(task, str) else task
         return self._lease_runs() and parsed in self._active
 
     def ready(self, *tasks: Task | str) -> None:
-        """Report that learners or standbys have caught up and can take over."""
-        self._inbox.put(Ready(TaskSet.of(tasks)))
+        """Report that learners or standbys have caught up and can take over.
+
+        Raises:
+            ConfigError: an argument that is no task.
+        """
+        self._check_process()
+        self._inbox.put(Ready(task_set("ready", tasks)))
 
     def released(self, *tasks: Task | str) -> None:
         """Report tasks that have stopped before the running `on_revoked` or `on_forget` returns.
 
         Their next owners get them while the others still stop. Any thread may call this. Tasks that
         the running callback was not called with are ignored.
-        """
-        self._caller.released(TaskSet.of(tasks))
 
-    def lag(self, offsets: Mapping[Task | str, int]) -> None:
+        Raises:
+            ConfigError: an argument that is no task.
+        """
+        self._check_process()
+        self._caller.released(task_set("released", tasks))
+
+    def lag(
+        self, offsets: Mapping[Task, int] | Mapping[str, int] | Mapping[Task | str, int]
+    ) -> None:
         """Report lags of copies, in offsets. Before the start: of copies found on disk.
 
         A lag below 0 counts as 0: a position may be newer than the end it is compared with.
 
         Raises:
-            ConfigError: a lag that is not a whole number, or 2**63 or more. Nothing is reported.
+            ConfigError: a key that is no task, or a lag that is not a whole number, or 2**63 or
+                more. Nothing is reported.
         """
+        self._check_process()
+        task_set("lag", offsets)
         lags = {
             parse_task(task) if isinstance(task, str) else task: checked_lag(task, lag)
             for task, lag in offsets.items()
@@ -321,10 +355,22 @@ class Worker:
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._started:
             raise WorkerError("a worker can be started once; make a new one")
+        self._check_process()
         self._started = True
         self._caller.open(loop)
         self._loop_thread.start()
         self._lags.open(self._link.open)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise WorkerError(
+                f"this worker belongs to process {self._pid}, and threads and connections do"
+                f" not follow into a forked process ({os.getpid()}); ask there, or make one here"
+            )
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise WorkerError("the worker was not started: use `with Worker(...)`, or `start`")
 
     def _ask_to_leave(self, temporary: bool | None) -> None:
         back_soon = self._instance_id is not None if temporary is None else temporary
@@ -448,13 +494,6 @@ class Worker:
             self.error.__cause__ = error
         self._log.log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)
-
-
-def _checked(key: str, value: str, fault: str | None) -> str:
-    """The value; a `fault` says what is wrong with it."""
-    if fault is not None:
-        raise ConfigError(key, value, f"1 or more printing characters without '|' ({fault})")
-    return value
 
 
 def _random_member_id() -> str:

@@ -19,7 +19,7 @@ class Ending:
     def set(self) -> None:
         """Let every waiting thread and coroutine go on."""
         self._event.set()
-        for wake in self._wakers:
+        for wake in tuple(self._wakers):  # a coroutine may stop to wait meanwhile
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 wake()
 
@@ -35,9 +35,16 @@ class Ending:
     async def wait_async(self, timeout_s: float | None = None) -> bool:
         """`wait`, for coroutines. It uses no thread, so it cannot wait for a free one."""
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
-        self._wakers.append(lambda: loop.call_soon_threadsafe(woken.set))
-        if not self._event.is_set():  # `set` sets the event first, then wakes
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await woken.wait()
+
+        def wake() -> object:
+            return loop.call_soon_threadsafe(woken.set)
+
+        self._wakers.append(wake)
+        try:
+            if not self._event.is_set():  # `set` sets the event first, then wakes
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_s):
+                        await woken.wait()
+        finally:
+            self._wakers.remove(wake)  # it may be one of many short waits
         return self._event.is_set()
