@@ -287,7 +287,7 @@ def test_a_guard_that_cannot_be_started_is_tried_again(
     on(processes, "0_2")
     off(processes, "0_0", "0_2")
     with processes._changed:  # no try is under way
-        assert files() == before
+        assert files() <= before  # what tests before left open may close meanwhile
     full.clear()
     eventually(lambda: len(folder.pids("0_1")) == 2)
     assert (len(folder.pids("0_0")), folder.pids("0_2")) == (1, [])
