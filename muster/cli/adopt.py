@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from collections.abc import Sequence
 
 from muster.adopt import eligibility, join_metadata, rights
@@ -241,7 +242,9 @@ def wanted(
     pairs = key_value_pairs(args.pin, "--pin")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
-    before = known_of_all(clients, args.topic_prefix, args.group)
+    before = known_of_all(clients, args.topic_prefix, args.group, keys)
+    for note in filter(None, (each.note for each in before.values())):
+        print(f"muster adopt: {note}", file=sys.stderr)
     known = {group: each.config for group, each in before.items() if each.config is not None}
     groups = eligibility.governable(
         clients,

@@ -98,13 +98,15 @@ def run(args: argparse.Namespace) -> int:
                 "nothing to set: give --topic, --file, --tasks, --assignor or --config K=V"
             )
         change = change_from(args)
-        before = known(settings, prefix, args.group)
+        keys = key_file_of(args.signing_keys)
+        before = known(settings, prefix, args.group, keys)
         group = merged(GroupId(args.group), before.config, change)
         check_fits(group)
-        for warning in ignored_settings(group.assignor, group.settings, TaskTable(group.tasks)):
+        ignored = ignored_settings(group.assignor, group.settings, TaskTable(group.tasks))
+        for warning in filter(None, (before.note, *ignored)):
             print(f"muster config: {warning}", file=sys.stderr)
         topic = topic_name(TopicKind.CONFIG, prefix)
-        place = append(settings, topic, group, key_file_of(args.signing_keys))
+        place = append(settings, topic, group, keys)
         lost = replaced(settings, prefix, before, group, place)
         if lost:
             raise ChangedMeanwhile(lost)

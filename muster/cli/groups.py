@@ -9,6 +9,7 @@ says why. `release` lets the group continue; the exit code is 1 if the group fai
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -195,7 +196,9 @@ def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | N
         before = followed.snapshot().quarantine
         if before is None:
             raise BadInput(f"group {group!r} is not quarantined; see: muster groups describe")
-        read = known(settings, prefix, group)
+        read = known(settings, prefix, group, keys)
+        if read.note:
+            print(f"muster groups: {read.note}", file=sys.stderr)
         event: GroupConfig | GroupDeleted = read.config or GroupDeleted(group=GroupId(group))
         place = append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
         lost = replaced(settings, prefix, read, event, place)

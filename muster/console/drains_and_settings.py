@@ -85,7 +85,9 @@ class Writes:
             raise BadInput("expected settings as texts")
         if not isinstance(assignor, str | None) or not (config or assignor):
             raise BadInput("nothing to set: expected settings or an assignor")
-        before = known(clients, key.prefix, key.group)
+        before = known(clients, key.prefix, key.group, self.keys)
+        if before.note:
+            _log.warning("config", note=before.note)
         group = merged(GroupId(key.group), before.config, Change(assignor or None, config, None))
         check_fits(group)
         topic = topic_name(TopicKind.CONFIG, key.prefix)
@@ -94,7 +96,7 @@ class Writes:
         lost = replaced(clients, key.prefix, before, group, place)
         if lost:
             raise ChangedMeanwhile(lost)
-        return f"{key.group}: configured"
+        return f"{key.group}: configured" + (f"; {before.note}" if before.note else "")
 
     def _confirmed_request(self, what: str, key: GroupKey, body: bytes) -> Mapping[str, Any]:
         if key.prefix == SHADOWED:

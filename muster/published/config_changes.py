@@ -2,6 +2,10 @@
 
 Kafka cannot write a record only if another one is the newest. So a command reads the configuration,
 writes the changed one, and reads again: if another change came in between, one replaced the other.
+
+Any client with WRITE on the topic can put a record there that the coordinator refuses for its
+signature. A command that signs must not begin its change with such a record, or the forger's
+settings would count. It begins with what the group follows, as its published snapshot says.
 """
 
 from __future__ import annotations
@@ -13,10 +17,18 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
+from muster.protocol.ids import GroupId
+from muster.protocol.keyring import Caller, Keyring
 from muster.protocol.keys import key_of
+from muster.protocol.records import GroupSnapshot
 from muster.protocol.rows import settings_row
+from muster.protocol.signature_check import Verdict, Verifier
+from muster.protocol.tasks import Connector
 from muster.protocol.topics import TopicKind, topic_name
+from muster.published.snapshots import history, newest
+from muster.signing.followed_key_file import KeyFile
 from muster.state.printable import cut
 
 AUTHOR_CHARS_MAX = 120
@@ -24,10 +36,17 @@ ADVICE = "see muster config show, and set again what should hold"
 
 
 class Known(NamedTuple):
-    """A group's newest configuration, if any, and its newest record's offset in each partition."""
+    """What a change of a group's configuration begins with.
+
+    Attributes:
+        config: the group's configuration, if any.
+        ends: the offset of the group's newest record in each partition.
+        note: why the newest record is not the configuration; empty = it is.
+    """
 
     config: GroupConfig | None
     ends: Mapping[int, int]
+    note: str = ""
 
 
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
@@ -39,17 +58,22 @@ def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | 
     return known(settings, prefix, group).config
 
 
-def known(settings: ClientSettings, prefix: str, group: str) -> Known:
+def known(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | None = None) -> Known:
     """`current`, and what `replaced` needs.
+
+    `keys` are those that the change is signed with; without keys the newest record counts.
 
     Raises:
         DecodeError: the newest record is not readable by this version.
     """
-    return known_of_all(settings, prefix, [group])[group]
+    return known_of_all(settings, prefix, [group], keys)[group]
 
 
 def known_of_all(
-    settings: ClientSettings, prefix: str, groups: Collection[str]
+    settings: ClientSettings,
+    prefix: str,
+    groups: Collection[str],
+    keys: KeyFile | None = None,
 ) -> dict[str, Known]:
     """`known` of each of these groups; reads the topic once.
 
@@ -57,9 +81,47 @@ def known_of_all(
         DecodeError: a newest record is not readable by this version.
     """
     return {
-        group: Known(_newest(rows), {row.partition: row.offset for row in rows})
+        group: _known(settings, prefix, group, rows, keys)
         for group, rows in _rows(settings, prefix, groups).items()
     }
+
+
+def _known(
+    settings: ClientSettings, prefix: str, group: str, rows: Sequence[Row], keys: KeyFile | None
+) -> Known:
+    ends = {row.partition: row.offset for row in rows}
+    row = _newest_row(rows)
+    verdict = None if row is None or keys is None else _verdict(row, group, keys.current())
+    if row is None or verdict is None:
+        return Known(None if row is None else _decoded(row), ends)
+    snapshot = newest(history(settings, prefix, group)).get(GroupId(group))
+    if snapshot is None and verdict.reason is DeadLetter.UNKNOWN_KEY:
+        return Known(_decoded(row), ends)  # another operator's key, of a group that begins now
+    note = (
+        f"{group}: the newest record on {row.topic} (partition {row.partition}, offset "
+        f"{row.offset}) is not used: {verdict.message}. The change begins with "
+        + ("nothing" if snapshot is None else "what the group follows")
+    )
+    return Known(None if snapshot is None else _followed(snapshot), ends, note)
+
+
+def _verdict(row: Row, group: str, keyring: Keyring) -> Verdict | None:
+    verifier = Verifier(keyring, group, row.topic, row.key or b"")
+    return verifier.verdict(Caller.OPERATOR, row.value, row.signature, row.at_ms)
+
+
+def _followed(snapshot: GroupSnapshot) -> GroupConfig:
+    """The configuration that a group follows; found topics are no tasks of its own."""
+    found = {unit.name for source in snapshot.found for unit in source.units}
+    return GroupConfig(
+        group=snapshot.group,
+        assignor=snapshot.assignor,
+        settings=snapshot.settings,
+        tasks=tuple(
+            unit for unit in snapshot.tasks if isinstance(unit, Connector) or unit.name not in found
+        ),
+        sources=snapshot.sources,
+    )
 
 
 def replaced(
@@ -169,13 +231,13 @@ def _rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dic
     return rows
 
 
-def _newest(rows: Iterable[Row]) -> GroupConfig | None:
-    """The configuration of the newest of one group's rows, oldest first within a partition.
+def _newest_row(rows: Iterable[Row]) -> Row | None:
+    """The newest of one group's rows, oldest first within a partition.
 
     After partitions were added to the topic a key may be in two; times tell which is newer.
     """
     last = {row.partition: row for row in rows}
-    return _decoded(max(last.values(), key=lambda row: row.at_ms)) if last else None
+    return max(last.values(), key=lambda row: row.at_ms) if last else None
 
 
 def _decoded(row: Row) -> GroupConfig | None:
