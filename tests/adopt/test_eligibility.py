@@ -66,7 +66,7 @@ def kafka(monkeypatch):
     monkeypatch.setattr(rights, "check_topics", lambda *given: None)
     monkeypatch.setattr(
         "muster.cli.adopt.known_of_all",
-        lambda clients, prefix, names: dict.fromkeys(names, Known(None, {})),
+        lambda clients, prefix, names, keys: dict.fromkeys(names, Known(None, {})),
     )
     monkeypatch.setattr(groups, "listed_with", lambda client: rows)
     monkeypatch.setattr(groups, "describe_with", described)
