@@ -58,6 +58,8 @@ NEEDED: Mapping[str, tuple[str, str]] = {
     ),
 }
 """Spark's settings that have to have one value, and why; the case of letters does not matter."""
+DEPRECATED = frozenset({"spark.sql.parser.escapedStringLiterals"})
+"""Those of them of which Spark warns where they are set; they have the right value by default."""
 REPORTS = "spark.sql.streaming.numRecentProgressUpdates"
 REPORTS_MIN = 2
 """Spark keeps one report less than it is told, and muster waits for one at a start."""

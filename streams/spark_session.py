@@ -27,7 +27,7 @@ from muster.broker.java import java_home
 from muster.kafka.client_settings import HIDDEN_NAMES
 from muster.protocol.errors import ConfigError
 from muster.streams.class_archive import ClassArchive
-from muster.streams.job_settings import NEEDED, REPORTS, JobConfig
+from muster.streams.job_settings import DEPRECATED, NEEDED, REPORTS, JobConfig
 from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
@@ -39,7 +39,7 @@ SAFE_PATH = "PYTHONSAFEPATH"
 
 ALWAYS: Mapping[str, str] = {
     # `NEEDED` says why. Spark's own file of defaults (spark-defaults.conf) may have other values.
-    **{key: needed for key, (needed, _) in NEEDED.items()},
+    **{key: needed for key, (needed, _) in NEEDED.items() if key not in DEPRECATED},
     # A commit writes what changed, not RocksDB files.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # The operator has no timers, because ticks come through the input topic; a batch without rows
