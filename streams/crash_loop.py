@@ -45,11 +45,11 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
     for prefix, epoch in epochs.items() if checkpoint.is_new else ():
         latest = claims.read(config.clients, prefix, epoch - CLAIMS_READ)
         claimed_ms = {latest.read[e].job: at_ms for e, at_ms in latest.at_ms.items() if e <= epoch}
-        if over_ms(claimed_ms):  # rare, so only now the signs are read
+        if careful_end_ms(claimed_ms):  # rare, so only now the signs are read
             since_ms = latest.at_ms[epoch] - CLAIMS_MS
             signs = coordinator_signs.read_signs(config.clients, prefix, since_ms)
             stopped = {s.sign.job for s in signs if s.sign.role is CoordinatorRole.STOPPED}
-            until_ms = max(until_ms, over_ms(claimed_ms, stopped))
+            until_ms = max(until_ms, careful_end_ms(claimed_ms, stopped))
     if until_ms:
         # No warning: a process that was killed counts as well, and `doctor` names a crash loop.
         _log.info(
@@ -61,7 +61,7 @@ def careful_until_ms(checkpoint: Checkpoint, config: JobConfig, epochs: Mapping[
     return until_ms
 
 
-def over_ms(claimed_ms: Mapping[str, int], stopped: Container[str] = ()) -> int:
+def careful_end_ms(claimed_ms: Mapping[str, int], stopped: Container[str] = ()) -> int:
     """Until when the newest claimer is careful (epoch milliseconds); 0 = this is no crash loop.
 
     Args:

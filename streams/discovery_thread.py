@@ -200,7 +200,7 @@ class Discovery(Loop):
         verifier = Verifier(self._keys.current(), event.group, row.topic, event.group.encode())
         verdict = verifier.verdict(caller_of(event), row.value, row.signature, row.at_ms)
         # A keyring has keys for some days after their end. What they signed is older than that.
-        is_old = row.at_ms < time.time_ns() // 1_000_000 - KEPT_MS
+        is_old = row.at_ms < wall_ms() - KEPT_MS
         return verdict is None or (is_old and verdict.reason is DeadLetter.UNKNOWN_KEY)
 
     # ------------------------------------------------------------------ Kafka's topics

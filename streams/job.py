@@ -275,7 +275,7 @@ def _load(
     def wait(running: StreamingQuery) -> None:
         query.await_end(running, stop, seen.progress, query.Calm(running))
 
-    query.see_through(start(), start, wait)
+    query.wait_with_restarts(start(), start, wait)
     return None
 
 
@@ -293,7 +293,7 @@ def _serve(
     log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
     seen.runs(clock)
     wait = partial(query.await_end, stop=stop, progress=seen.progress)
-    query.see_through(running, start, wait)
+    query.wait_with_restarts(running, start, wait)
 
 
 def stop_spark(spark: SparkSession, stop: stopping.Stop) -> None:

@@ -58,7 +58,7 @@ def frame(
     )
 
 
-def see_through(
+def wait_with_restarts(
     running: StreamingQuery,
     start_again: Callable[[], StreamingQuery],
     wait: Callable[[StreamingQuery], None],

@@ -76,7 +76,7 @@ def rehearse(
         for initial in (recovery.initial_state(spark, sample), None):
             frame = query.frame(spark, own, processor, recovered.last, initial)
             start = partial(sink.write, frame, own, once=True)
-            query.see_through(start(), start, partial(query.await_trial, is_over=is_over))
+            query.wait_with_restarts(start(), start, partial(query.await_trial, is_over=is_over))
             if is_over():
                 return
             _delete(spark, folder)

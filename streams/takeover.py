@@ -86,17 +86,10 @@ def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint
     """
     look = stale_checkpoint.look(checkpoint, config.clients, config.prefixes)
     if look.overtaken_by is not None:
-        return _emptied(checkpoint, job, newest=look.overtaken_by.job)
+        return stale_checkpoint.emptied(checkpoint, job, newest=look.overtaken_by.job)
     if why := older_than_published.story(checkpoint, config.clients, config.prefixes):
-        return _emptied(checkpoint, job, why=why)
+        return stale_checkpoint.emptied(checkpoint, job, why=why)
     stale_checkpoint.note(checkpoint, job, look)
-    return checkpoint
-
-
-def _emptied(checkpoint: Checkpoint, job: str, **why: str) -> Checkpoint:
-    _log.info("checkpoint emptied", checkpoint=checkpoint.folder, **why)
-    checkpoint = checkpoint.emptied()
-    stale_checkpoint.note(checkpoint, job, stale_checkpoint.Look())
     return checkpoint
 
 
@@ -117,7 +110,7 @@ def confirmed(
         return checkpoint
     if not config.standby:
         raise stale_checkpoint.stale(checkpoint, between, is_newest=False)
-    checkpoint = _emptied(checkpoint, job, newest=between.job)
+    checkpoint = stale_checkpoint.emptied(checkpoint, job, newest=between.job)
     topic_ids.check(checkpoint, config.clients, compared_topics(config.prefixes))
     return checkpoint
 

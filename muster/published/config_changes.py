@@ -25,7 +25,7 @@ from muster.protocol.keys import key_of
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.rows import settings_row
 from muster.protocol.signature_check import Verdict, Verifier
-from muster.protocol.tasks import Connector
+from muster.protocol.sources import declared
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import history, newest
 from muster.signing.followed_key_file import KeyFile
@@ -112,14 +112,11 @@ def _verdict(row: Row, group: str, keyring: Keyring) -> Verdict | None:
 
 def _followed(snapshot: GroupSnapshot) -> GroupConfig:
     """The configuration that a group follows; found topics are no tasks of its own."""
-    found = {unit.name for source in snapshot.found for unit in source.units}
     return GroupConfig(
         group=snapshot.group,
         assignor=snapshot.assignor,
         settings=snapshot.settings,
-        tasks=tuple(
-            unit for unit in snapshot.tasks if isinstance(unit, Connector) or unit.name not in found
-        ),
+        tasks=declared(snapshot.tasks, snapshot.found),
         sources=snapshot.sources,
     )
 

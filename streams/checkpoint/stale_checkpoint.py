@@ -75,9 +75,16 @@ def check(
         is_newest = found.overtaken_by.job in found.jobs
         raise stale(checkpoint, found.overtaken_by, is_newest=is_newest)
     if why := older_than_published.story(checkpoint, clients, prefixes):
-        _log.warning("checkpoint emptied", checkpoint=checkpoint.folder, why=why)
-        checkpoint, found = checkpoint.emptied(), Look()
+        return emptied(checkpoint, job, why=why)
     note(checkpoint, job, found)
+    return checkpoint
+
+
+def emptied(checkpoint: Checkpoint, job: str, **why: str) -> Checkpoint:
+    """The checkpoint without what is in it, but with this job's id; the log says `why`."""
+    _log.info("checkpoint emptied", checkpoint=checkpoint.folder, **why)
+    checkpoint = checkpoint.emptied()
+    note(checkpoint, job, Look())
     return checkpoint
 
 

@@ -15,7 +15,7 @@ from muster.protocol.topics import TopicKind
 from muster.streams import claims, coordinator_signs, crash_loop
 from muster.streams.claims import Claims
 from muster.streams.coordinator_signs import Signed, Signs
-from muster.streams.crash_loop import CLAIMS_MS, CLAIMS_READ, over_ms
+from muster.streams.crash_loop import CLAIMS_MS, CLAIMS_READ, careful_end_ms
 
 P = "muster"
 HOUR_MS = 3_600_000
@@ -45,16 +45,16 @@ def sign_of(job: str, role: CoordinatorRole) -> CoordinatorSign:
 )
 def test_the_third_claim_within_ten_minutes(claimed_ms: list[int], until_ms: int) -> None:
     """Times by the broker; only the claims that are near the newest one count."""
-    assert over_ms({str(at): at_ms for at, at_ms in enumerate(claimed_ms)}) == until_ms
+    assert careful_end_ms({str(at): at_ms for at, at_ms in enumerate(claimed_ms)}) == until_ms
 
 
 def test_a_process_that_was_stopped_in_order_does_not_count() -> None:
     """Two deploys of a pair within ten minutes are no crash loop; a third crash is one."""
     claimed_ms = {"a": HOUR_MS, "b": HOUR_MS + 60_000, "c": HOUR_MS + 120_000}
-    assert over_ms(claimed_ms, {"a"}) == 0
+    assert careful_end_ms(claimed_ms, {"a"}) == 0
     claimed_ms["d"] = HOUR_MS + 180_000
-    assert over_ms(claimed_ms, {"a"}) == HOUR_MS + 180_000 + CLAIMS_MS
-    assert over_ms(claimed_ms, {"a", "b", "c"}) == 0
+    assert careful_end_ms(claimed_ms, {"a"}) == HOUR_MS + 180_000 + CLAIMS_MS
+    assert careful_end_ms(claimed_ms, {"a", "b", "c"}) == 0
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def starts(*stories: str | None) -> int:
         if story := next(ends):
             raise QueryFailed(story)
 
-    query.see_through(None, again, wait)  # type: ignore[arg-type]  # the query is not looked at
+    query.wait_with_restarts(None, again, wait)  # type: ignore[arg-type]  # the query is not looked at
     return started
 
 
