@@ -1,22 +1,19 @@
-"""Tasks that come from Kafka: what a group's config declares, and what was found.
+"""Sources of tasks in Kafka: how a config declares them, and what was found for them.
 
 A `Source` stands in a config beside the list of tasks: a topic, several topics, or a pattern. The
 coordinator never asks Kafka. A process beside it does, and writes what it found as an event
 (`TopicsFound`), so a generation has its cause and a replay needs no Kafka of that time.
-
-The units of a group are those of its list and those that were found for its sources. A unit of the
-list wins over one that was found under the same name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from muster.protocol.errors import ConfigError
-from muster.protocol.tasks import WEIGHT_MAX, Connector, Subtopology, TaskTable, Unit
+from muster.protocol.tasks import WEIGHT_MAX, Subtopology
 
 MEASURES = ("bytes", "records", "lag")
 """What a partition's weight may be measured by."""
@@ -169,49 +166,3 @@ def _weight(weight: object, place: str) -> float:
     if not 0 <= weight <= WEIGHT_MAX:
         raise ConfigError(f"{place}.weight", weight, f"a number, 0 to {WEIGHT_MAX:g}")
     return weight
-
-
-def fitting(
-    tasks: Sequence[Unit], sources: Sequence[Source], found: Iterable[Found]
-) -> tuple[Found, ...]:
-    """What was found for declared sources, without units that clash with others.
-
-    The units of the group's list, `tasks`, win; then the first of several sources with a topic.
-    """
-    by_source = {each.source: each for each in found}
-    taken = {unit.name for unit in tasks if isinstance(unit, Subtopology)}
-    connectors = [unit for unit in tasks if isinstance(unit, Connector)]
-    result: list[Found] = []
-    for source in dict.fromkeys(sources):
-        each = by_source.get(source)
-        if each is None:
-            continue
-        units = []
-        for unit in each.units:
-            if unit.name not in taken and not _prints_alike(unit, connectors):
-                taken.add(unit.name)
-                units.append(unit)
-        result.append(Found(source, tuple(units), each.ids))
-    return tuple(result)
-
-
-def _prints_alike(unit: Subtopology, connectors: Sequence[Connector]) -> bool:
-    """Whether a connector's name is the id of one of the unit's tasks."""
-    if not any(each.name.startswith(f"{unit.name}_") for each in connectors):
-        return False
-    try:
-        TaskTable((unit, *connectors))
-    except ConfigError:
-        return True
-    return False
-
-
-def together(tasks: Sequence[Unit], found: Iterable[Found]) -> tuple[Unit, ...]:
-    """All units of a group; `found` is as `fitting` gave it."""
-    return (*tasks, *(unit for each in found for unit in each.units))
-
-
-def declared(units: Sequence[Unit], found: Iterable[Found]) -> tuple[Unit, ...]:
-    """The units of the group's list alone."""
-    names = {unit.name for each in found for unit in each.units}
-    return tuple(unit for unit in units if isinstance(unit, Connector) or unit.name not in names)

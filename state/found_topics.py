@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from muster.protocol.declared_and_found_tasks import declared, fitting, together
 from muster.protocol.events import GroupConfig, TopicsFound
-from muster.protocol.sources import Found, declared, fitting, together
+from muster.protocol.sources import Found
 from muster.protocol.tasks import Subtopology, TaskTable, Unit
 from muster.state import removed_tasks
 from muster.state.draft import Draft

@@ -39,13 +39,14 @@ from muster.logs import KAFKA
 from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.declared_and_found_tasks import fitting
 from muster.protocol.errors import DecodeError, MusterError
 from muster.protocol.events import Event, GroupConfig, GroupDeleted, Origin, TopicsFound
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import caller_of
 from muster.protocol.keys import partition_of
 from muster.protocol.signature_check import Verifier
-from muster.protocol.sources import Found, Source, fitting
+from muster.protocol.sources import Found, Source
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
 from muster.signing.rotation import KEPT_MS

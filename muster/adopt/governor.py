@@ -30,7 +30,6 @@ import kafka.errors as errors
 from muster.adopt import join_metadata, join_watch, requests, sync_answers, target_choice
 from muster.adopt.declared_tasks import DeclaredTasks
 from muster.adopt.evicted_members import EvictedMembers, name_of
-from muster.adopt.free_tasks import Answer, answers
 from muster.adopt.join_metadata import KafkaMember, Kind
 from muster.adopt.member_sessions import MemberSessions
 from muster.adopt.model import (
@@ -53,6 +52,7 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
+from muster.adopt.owned_and_free_tasks import Answer, answers
 from muster.adopt.refusals import broker_assigns, refusal
 from muster.adopt.sync_answers import ConnectLeader
 from muster.protocol.errors import MusterError

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from muster.adopt.free_tasks import Answer
 from muster.adopt.join_metadata import KafkaMember
+from muster.adopt.owned_and_free_tasks import Answer
 from muster.protocol.client_tags import GOVERNED
 from muster.protocol.digest import fnv1a64
 from muster.protocol.events import Join, Leave

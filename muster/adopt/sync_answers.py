@@ -9,8 +9,8 @@ from typing import Any
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from muster.adopt.free_tasks import Answer
 from muster.adopt.join_metadata import CONNECT_PROTOCOLS, SEAT_URL, KafkaMember
+from muster.adopt.owned_and_free_tasks import Answer
 from muster.kafka.messages import ConnectWorkerAssignment
 from muster.protocol.ids import Task
 

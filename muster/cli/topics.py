@@ -21,15 +21,12 @@ from muster.cli.options import (
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
 from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
-from muster.kafka.topic_creation import (
-    BROKER_DEFAULT,
+from muster.kafka.partition_counts import (
     DEFAULT_PARTITIONS,
     MEMBERS_A_PARTITION,
-    Outcome,
-    Partitions,
-    Status,
-    create,
+    PartitionCounts,
 )
+from muster.kafka.topic_creation import BROKER_DEFAULT, Outcome, Status, create
 from muster.output import json_line, table
 from muster.protocol.topics import TOPICS
 
@@ -68,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Create and check."""
     settings, grants = kafka_settings(args), grants_wanted(args)
-    partitions = Partitions(args.partitions, args.members)
+    partitions = PartitionCounts(args.partitions, args.members)
     if args.dry_run:
         outcomes = [
             Outcome(t.name(args.topic_prefix), Status.PLANNED, partitions.new(t)) for t in TOPICS

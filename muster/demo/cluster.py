@@ -18,7 +18,8 @@ from typing import Self
 from muster.broker.embedded_kafka import EmbeddedKafka, free_port, temporary_folder
 from muster.broker.ends_with_parent import Tethered
 from muster.kafka.client_settings import ClientSettings, client_settings
-from muster.kafka.topic_creation import Partitions, create
+from muster.kafka.partition_counts import PartitionCounts
+from muster.kafka.topic_creation import create
 from muster.protocol.topics import DEFAULT_PREFIX
 
 PARTITIONS = 2
@@ -69,7 +70,7 @@ class LocalCluster:
     def create_topics(self) -> None:
         """Create muster's topics, all with broker timestamps, also those the coordinator writes."""
         more = {"message.timestamp.type": "LogAppendTime"}
-        create(self.clients, DEFAULT_PREFIX, Partitions(PARTITIONS), more=more)
+        create(self.clients, DEFAULT_PREFIX, PartitionCounts(PARTITIONS), more=more)
 
     def start_job(self) -> None:
         """Start the Spark job and return at once; see `job_answers` and `job_is_ready`."""

@@ -12,48 +12,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
-from muster.protocol.topics import TOPICS, Topic, TopicKind
+from muster.kafka.partition_counts import ANY, PartitionCounts
+from muster.protocol.topics import TOPICS, Topic
 
-DEFAULT_PARTITIONS = 4
 BROKER_DEFAULT = -1
-MEMBERS_A_PARTITION = 250
-"""Most members that share a partition of the assignments; each reads the records of all of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partitions:
-    """How many partitions topics are to have.
-
-    Attributes:
-        each: of every topic; None = the default for new topics, any number for existing ones.
-        members: how many members all groups together will have; None = not known. Only the
-            assignments get more partitions for them, because each member reads its whole partition.
-            More partitions of the other topics would make the coordinator's batches slower.
-    """
-
-    each: int | None = None
-    members: int | None = None
-
-    def new(self, topic: Topic) -> int:
-        """Partitions of a new topic."""
-        return topic.partitions or max(self.each or DEFAULT_PARTITIONS, self._for_members(topic))
-
-    def complaint(self, topic: Topic, count: int) -> str | None:
-        """What is wrong with the number of partitions of an existing topic; None = nothing."""
-        least = self._for_members(topic)
-        if topic.partitions is None and self.each is None:
-            wanted = f"at least {least} for {self.members} members" if count < least else None
-        else:
-            wanted = str(self.new(topic)) if count != self.new(topic) else None
-        return wanted and f"partitions is {count}, expected {wanted}"
-
-    def _for_members(self, topic: Topic) -> int:
-        is_read_by_members = topic.kind is TopicKind.ASSIGNMENTS
-        return -(-(self.members or 0) // MEMBERS_A_PARTITION) if is_read_by_members else 0
-
-
-ANY = Partitions()
-"""The default number for new topics, any number for existing ones."""
 
 
 class Status(StrEnum):
@@ -78,7 +40,7 @@ class Outcome:
 def create(
     settings: ClientSettings,
     prefix: str,
-    partitions: Partitions = ANY,
+    partitions: PartitionCounts = ANY,
     replication_factor: int = BROKER_DEFAULT,
     more: dict[str, str] | None = None,
 ) -> list[Outcome]:
@@ -143,7 +105,9 @@ def _led(topic: TopicMetadata) -> bool:
     return bool(topic.partitions) and all(p.leader >= 0 for p in topic.partitions.values())
 
 
-def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: Partitions) -> Outcome:
+def _checked(
+    client: AdminClient, topic: Topic, prefix: str, partitions: PartitionCounts
+) -> Outcome:
     name = topic.name(prefix)
     resource = ConfigResource(ResourceType.TOPIC, name)
     (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()

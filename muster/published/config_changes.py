@@ -18,6 +18,7 @@ from muster.kafka.reader import Row, read
 from muster.kafka.writer import Place
 from muster.protocol.codec import decode
 from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.declared_and_found_tasks import declared
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Caller, Keyring
@@ -25,7 +26,6 @@ from muster.protocol.keys import key_of
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.rows import settings_row
 from muster.protocol.signature_check import Verdict, Verifier
-from muster.protocol.sources import declared
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.snapshots import history, newest
 from muster.signing.followed_key_file import KeyFile

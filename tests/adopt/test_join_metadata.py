@@ -6,8 +6,8 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from muster.adopt import join_metadata, sync_answers
-from muster.adopt.free_tasks import Answer
 from muster.adopt.join_metadata import KafkaMember, Kind
+from muster.adopt.owned_and_free_tasks import Answer
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.protocol.ids import Task
 from muster.protocol.tasks import EMPTY, TaskSet

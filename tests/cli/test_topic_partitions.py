@@ -7,7 +7,7 @@ import json
 import pytest
 
 from muster.cli.main import main
-from muster.kafka.topic_creation import Partitions
+from muster.kafka.partition_counts import PartitionCounts
 from muster.protocol.topics import BY_KIND, TOPICS, TopicKind
 
 
@@ -44,14 +44,14 @@ def test_no_members(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("wanted", "count", "complaint"),
     [
-        (Partitions(), 3, None),
-        (Partitions(members=900), 3, "partitions is 3, expected at least 4 for 900 members"),
-        (Partitions(members=900), 40, None),
-        (Partitions(each=2, members=900), 4, None),
-        (Partitions(each=2, members=900), 2, "partitions is 2, expected 4"),
-        (Partitions(each=2), 3, "partitions is 3, expected 2"),
+        (PartitionCounts(), 3, None),
+        (PartitionCounts(members=900), 3, "partitions is 3, expected at least 4 for 900 members"),
+        (PartitionCounts(members=900), 40, None),
+        (PartitionCounts(each=2, members=900), 4, None),
+        (PartitionCounts(each=2, members=900), 2, "partitions is 2, expected 4"),
+        (PartitionCounts(each=2), 3, "partitions is 3, expected 2"),
     ],
 )
-def test_existing_assignments(wanted: Partitions, count: int, complaint: str | None) -> None:
+def test_existing_assignments(wanted: PartitionCounts, count: int, complaint: str | None) -> None:
     """For a number of members, more partitions than needed are fine; too few are named."""
     assert wanted.complaint(BY_KIND[TopicKind.ASSIGNMENTS], count) == complaint

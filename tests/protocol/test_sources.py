@@ -7,16 +7,9 @@ from hypothesis import given, settings
 from support.protocol import wire
 from support.suite.examples import examples
 
+from muster.protocol.declared_and_found_tasks import declared, fitting, together
 from muster.protocol.errors import ConfigError
-from muster.protocol.sources import (
-    Found,
-    Source,
-    declared,
-    fitting,
-    source_from,
-    source_json,
-    together,
-)
+from muster.protocol.sources import Found, Source, source_from, source_json
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
 
 

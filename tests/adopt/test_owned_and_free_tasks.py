@@ -7,8 +7,8 @@ import random
 import pytest
 from support.suite.examples import examples
 
-from muster.adopt.free_tasks import answers
 from muster.adopt.join_metadata import KafkaMember
+from muster.adopt.owned_and_free_tasks import answers
 from muster.protocol.ids import Task
 from muster.protocol.tasks import EMPTY, TaskSet
 

@@ -1,4 +1,4 @@
-"""Computes the governor's SyncGroup answer to each member: the free tasks of its target. Pure.
+"""Which member owns a task, and the governor's answer: the free tasks of a member's target. Pure.
 
 The coordinator's target says where every task belongs. A task is free if no other member runs it.
 The governor first leaves a task that is not free out of its owner's answer. The owner stops the
