@@ -46,7 +46,7 @@ from muster.worker.session_messages import (
     Released,
     Send,
 )
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 _SEED_BITS: Final = (1 << 62) - 1
 

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor
-from muster.cli import lives
 from muster.cli.options import add_answers, positive
 from muster.documents.json_files import STDIN, answer_lines, load
 from muster.documents.scenario import parse_scenario
@@ -22,7 +21,8 @@ from muster.errors import BadInput
 from muster.output import table
 from muster.protocol.ids import Role
 from muster.published.generations import move_json
-from muster.simulation.lives import random_scenario
+from muster.random_lives import lives, smallest
+from muster.random_lives.random_scenario import random_scenario
 from muster.simulation.scenario import Configured
 from muster.simulation.scenario_player import SimulatedGroup
 from muster.simulation.timeline import Entry
@@ -90,7 +90,7 @@ def _live(args: argparse.Namespace) -> int:
         if life.broken:
             print(life, flush=True)
     if tally.broken:
-        print(lives.smallest(tally.broken[0], scenario))
+        print(smallest.smallest(tally.broken[0], scenario))
     print(tally)
     return BROKEN if tally.broken else 0
 

@@ -21,7 +21,8 @@ from muster.console.store import Store
 from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
-from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of, passes
+from muster.kafka.cluster import TIMEOUT_S, admin, failures_named, partitions_of
+from muster.kafka.passing_errors import passes
 from muster.kafka.reader import arrived, consumer_of, row_of
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Complaints, Loop

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.broker.ends_with_parent import Tethered
-from muster.demo.cluster import LocalCluster
+from muster.demo.local_cluster import LocalCluster
 from muster.errors import DemoFailed
 from muster.kafka.writer import append
 from muster.protocol.events import Drain, GroupConfig

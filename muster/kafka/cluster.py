@@ -15,40 +15,17 @@ from confluent_kafka.admin import AdminClient
 from muster.errors import Unreachable
 from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
+from muster.kafka.passing_errors import SILENCE
 from muster.kafka.refused_settings import refused
 
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
 QUIET = {"log_level": 0}
-_SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-_PASSING = frozenset(
-    (
-        *_SILENCE,
-        KafkaError._RESOLVE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-    )
-)
 NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     # The error for a producer that may not write to any topic.
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
-
-
-def passes(error: KafkaError) -> bool:
-    """Whether an error may be over in a moment: a broker is away, or a partition has no leader yet.
-
-    `KafkaError.retriable` says it of errors of transactions only.
-    """
-    return error.code() in _PASSING and not error.fatal()
 
 
 @contextmanager
@@ -71,7 +48,7 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
             raise refused(settings, error) from None
         if reason.code() in NOT_ALLOWED and topic:
             raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
-        if reason.code() in _SILENCE:
+        if reason.code() in SILENCE:
             text = f"no answer within {TIMEOUT_S} s ({text})"
         raise Unreachable(f"Kafka at {settings.bootstrap}: {text}") from None
     except access_check.Silent as error:

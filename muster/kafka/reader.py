@@ -21,6 +21,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from muster.kafka import cluster
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import QUIET, RETRY_PAUSE_S, failures_named, partitions_of
+from muster.kafka.passing_errors import passes
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import parse_key, whole_key
 from muster.protocol.signing import HEADER
@@ -257,7 +258,7 @@ def until_end(
                 yield row_of(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard((str(message.topic()), message.partition()))
-            elif skip_errors or cluster.passes(error):
+            elif skip_errors or passes(error):
                 reason = error
                 continue
             else:
@@ -271,7 +272,7 @@ def _patient(call: Callable[[], T]) -> T:
     """Call again while the error may pass (no leader yet, for example)."""
     patience = Retrying(
         retry=retry_if_exception(
-            lambda error: isinstance(error, KafkaException) and cluster.passes(error.args[0])
+            lambda error: isinstance(error, KafkaException) and passes(error.args[0])
         ),
         stop=stop_after_delay(cluster.TIMEOUT_S),
         wait=wait_fixed(RETRY_PAUSE_S),

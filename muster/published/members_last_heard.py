@@ -15,6 +15,7 @@ from typing import TypeAlias
 from muster.kafka.access_check import NoTopics
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
+from muster.output import ago, span
 from muster.protocol.codec import decode
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report
@@ -47,6 +48,18 @@ def last_heartbeats(
     ):
         newest[group][member] = max(at_ms, newest[group].get(member, 0))
     return newest
+
+
+def heard_text(snapshot: GroupSnapshot, heard_ms: int | None, now_ms: int) -> str | None:
+    """How long ago a member was heard; after two heartbeat intervals, how long it is silent.
+
+    `heard_ms`: None = it was not heard within a session, and nothing is said. Times are epoch ms.
+    """
+    if heard_ms is None:
+        return None
+    patience_ms = 2 * snapshot.settings.heartbeat_interval_ms
+    is_silent = now_ms - heard_ms > patience_ms
+    return f"silent {span(now_ms - heard_ms)}" if is_silent else ago(now_ms, heard_ms)
 
 
 def _written(

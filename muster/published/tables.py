@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.output import ago, span, table
+from muster.output import ago, table
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberEntry
 from muster.published.copies import CopyState, copies_of
 from muster.published.holdups import waits_json
+from muster.published.members_last_heard import heard_text
 from muster.published.snapshots import NO_MEMBER, Shown, compact, names
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
@@ -48,21 +49,12 @@ def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) ->
         for m in sorted(each.snapshot.members, key=lambda m: m.id):
             sets = (each.active(m), each.standby(m), each.learner(m))
             row: list[object] = [each.snapshot.group, m.id, m.instance_id, m.rack, m.capacity]
-            heard = _heard_text(each, each.heard.get(m.id), now_ms)
+            heard = heard_text(each.snapshot, each.heard.get(m.id), now_ms)
             row += [m.epoch, each.state(m), *map(len, sets), heard]
             if verbose:
                 row += [m.draining, *(compact(tasks) for tasks in (*sets, each.revoking(m)))]
             rows.append(row)
     return table((*MEMBERS, *(MEMBERS_VERBOSE if verbose else ())), rows)
-
-
-def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
-    """How long ago a member was heard; after two heartbeat intervals, how long it is silent."""
-    if heard_ms is None:
-        return None
-    patience_ms = 2 * each.snapshot.settings.heartbeat_interval_ms
-    is_silent = now_ms - heard_ms > patience_ms
-    return f"silent {span(now_ms - heard_ms)}" if is_silent else ago(now_ms, heard_ms)
 
 
 def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None = None) -> str:

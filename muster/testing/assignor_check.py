@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from muster import plugins
 from muster.assignor import registry
-from muster.cli import lives
 from muster.cli.assign import solve
 from muster.documents.problem import parse_problem
 from muster.errors import BadInput
 from muster.protocol.errors import ConfigError, MusterError
-from muster.simulation.lives import random_scenario
+from muster.random_lives import lives, smallest
+from muster.random_lives.random_scenario import random_scenario
 from muster.simulation.shrinking import shrunk
 from muster.testing.errors import AssignorBroken
 
@@ -183,7 +183,7 @@ def _live(name: str, seed: int, folder: Path) -> None:
     if not broken:
         return
     law = broken[0].partition(":")[0]
-    file = _written(folder, lives.as_scenario(lives.small(raw, law)))
+    file = _written(folder, smallest.as_scenario(smallest.small(raw, law)))
     raise AssignorBroken(f"lives: {broken[0]}\nShown by: muster simulate {file}")
 
 

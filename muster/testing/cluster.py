@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from muster.demo.cluster import JOB, LocalCluster
+from muster.demo.local_cluster import JOB, LocalCluster
 from muster.kafka.writer import append
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import GroupId, MemberId

@@ -11,7 +11,7 @@ from muster.simulation.jobs import Jobs
 from muster.state import invariants
 from muster.state.group import Group
 from muster.testing.worker import SimulatedWorker
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 
 def unsettled(

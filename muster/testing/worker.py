@@ -22,7 +22,7 @@ from muster.worker.callbacks import Callbacks
 from muster.worker.changelog import Changelog
 from muster.worker.session import Session
 from muster.worker.session_messages import LeaveAsked
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 from muster.worker.worker import Worker
 
 if TYPE_CHECKING:

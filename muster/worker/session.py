@@ -43,8 +43,7 @@ from muster.worker.session_messages import (
     Ready,
     Released,
 )
-from muster.worker.session_states import State
-from muster.worker.session_steps import Steps
+from muster.worker.session_steps import State, Steps
 
 _Input = TypeVar("_Input", bound=Input)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from muster.protocol.digest import MASK, Holding
@@ -41,7 +42,6 @@ from muster.worker.session_messages import (
     Take,
     Wanted,
 )
-from muster.worker.session_states import NO_ANSWER, UNANSWERED, State
 
 ANYONE: Final = 0
 """Incarnation in a fault that answers an event without one (a heartbeat)."""
@@ -51,6 +51,28 @@ GATHER_MS: Final = 50
 JOIN_PAUSE_MS: Final = 1_000
 JOIN_PAUSE_MAX_MS: Final = 5_000
 """Shorter than a usual session timeout: a member that is not admitted yet stays known by asking."""
+UNANSWERED: Final = 4
+"""After so many unanswered joins, some seconds' worth, the log says `NO_ANSWER`."""
+NO_ANSWER: Final = Notice(
+    "no coordinator has answered yet; still trying (muster doctor says whether one runs)"
+)
+
+
+class State(Enum):
+    """The state of a session."""
+
+    NEW = "new"
+    """Waits until the reader is at the end of its partition."""
+    JOINING = "joining"
+    """Sends joins until the first record for its incarnation admits it or refuses it for good."""
+    MEMBER = "member"
+    """Holds what it is assigned, until the lease ends, a fault arrives, or the user closes it."""
+    LOST = "lost"
+    """Waits until every task has stopped. Then joins again, or ends."""
+    LEAVING = "leaving"
+    """Waits until every task is released. Then sends a leave and ends."""
+    ENDED = "ended"
+    """Takes no input any more."""
 
 
 class Steps:

@@ -52,7 +52,7 @@ from muster.worker.session_messages import (
     Take,
     Wanted,
 )
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 from muster.worker.worker_end import Ending
 from muster.worker.worker_log import WorkerLog
 

@@ -35,9 +35,9 @@ from muster.protocol.signature_check import refusal
 from muster.protocol.signing import Subject, sign
 from muster.protocol.tasks import Connector, Subtopology
 from muster.protocol.topics import TopicKind, topic_name
+from muster.random_lives.random_scenario import random_scenario
 from muster.replay.repeat_and_compare import Repeated, Repetition, recording
 from muster.replay.saved_records import from_file, save
-from muster.simulation.lives import random_scenario
 from muster.simulation.scenario_player import GROUP, SimulatedGroup
 from muster.state.group import Group
 from muster.state.machine import advance

@@ -16,7 +16,7 @@ from muster.protocol.records import GroupState
 from muster.simulation.promises import BALANCING
 from muster.state import invariants
 from muster.state.group import Group
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 APART_AS_OLD_MS = 20_000
 """As `AS_OLD_MS`, where members heartbeat apart."""

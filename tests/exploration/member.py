@@ -35,7 +35,7 @@ from muster.worker.session_messages import (
     Send,
     Take,
 )
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 GROUP = GroupId("g")
 FOREVER = 1 << 62

@@ -39,7 +39,7 @@ from muster.simulation.kafka import BEGINNING_MS, TICK_AGAIN_MS, SimulatedKafka
 from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
 from muster.worker.session_messages import Send
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 CALM_MS = 150_000
 """A group must have settled this long after the last fault. A member that joined before the config

@@ -38,7 +38,7 @@ from muster.worker.session_messages import (
     Send,
     Take,
 )
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 if TYPE_CHECKING:
     from fault_injection.fault_run import FaultRun

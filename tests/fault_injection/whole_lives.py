@@ -1,7 +1,7 @@
 """Many whole lives in one command: `python -m fault_injection.whole_lives`, with a report.
 
 First runs with faults of every kind (`runs.py`), until they have opened so many generations; then
-random lives (`muster.simulation.lives`), in which every group must come to rest and keep every
+random lives (`muster.random_lives`), in which every group must come to rest and keep every
 promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
 
 With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
@@ -27,9 +27,9 @@ from typing import Generic, TypeVar
 
 from fault_injection import faults, runs
 
-from muster.cli import lives
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.simulation.lives import ASSIGNORS
+from muster.random_lives import lives, smallest
+from muster.random_lives.random_scenario import ASSIGNORS
 
 SEED = 2_000_000
 _Sums = TypeVar("_Sums", runs.Tally, lives.Tally)
@@ -205,7 +205,7 @@ def run_lives(report: Report, seed: int, count: int, processes: int, keep: Path 
     for life in tally.broken:
         report.add(str(life))
     if tally.broken:
-        report.add(lives.smallest(tally.broken[0]))
+        report.add(smallest.smallest(tally.broken[0]))
     missing = sorted({*ASSIGNORS, *CONNECT_ASSIGNORS} - {*tally.lives})
     if missing and count and not report.stop.number:
         report.add(f"no life of {', '.join(missing)}: play more")

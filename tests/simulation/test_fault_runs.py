@@ -29,7 +29,7 @@ from muster.simulation.shrinking import shrunk
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
 from muster.streams.checkpoint.older_than_published import ReadBack, first_ahead
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "4000"))
 SEED = int(os.environ.get("MUSTER_FAULT_SEED", "1000000"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from muster.cli import lives
+from muster.random_lives import lives
 
 STANDBY = {"num.standby.replicas": 1}
 LAG = {"tells": "lag"}

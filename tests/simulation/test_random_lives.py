@@ -21,13 +21,13 @@ from support.suite.examples import ALL
 from muster.assignor import registry
 from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import GroupView, Placement, no_pairs
-from muster.cli import lives
-from muster.cli.lives import Life, Tally
 from muster.cli.main import main
 from muster.documents.scenario import parse_scenario
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
-from muster.simulation.lives import random_scenario
+from muster.random_lives import lives, smallest
+from muster.random_lives.lives import Life, Tally
+from muster.random_lives.random_scenario import random_scenario
 from muster.simulation.promises import Promises
 from muster.simulation.scenario_player import SimulatedGroup
 
@@ -42,7 +42,7 @@ def all_kept(played: list[Life]) -> Tally:
         tally.add(life)
     if tally.broken:
         broken = [str(life) for life in tally.broken]
-        pytest.fail("\n".join([*broken, lives.smallest(tally.broken[0])]), pytrace=False)
+        pytest.fail("\n".join([*broken, smallest.smallest(tally.broken[0])]), pytrace=False)
     return tally
 
 
@@ -202,10 +202,10 @@ def test_a_broken_promise_is_seen(change: str, law: str, monkeypatch: pytest.Mon
 def test_a_broken_life_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shrunk life breaks the same promise with fewer tasks and no more events."""
     raw = spoilt("a wish without end", monkeypatch)
-    small = lives.small(raw, "settled")
+    small = smallest.small(raw, "settled")
     assert len(small["events"]) <= 3
     assert small["group"]["tasks"][0]["partitions"] < 6
-    assert lives.checked(json.loads(lives.as_scenario(small))).broken
+    assert lives.checked(json.loads(smallest.as_scenario(small))).broken
 
 
 def test_a_follow_up_without_end_of_the_real_assignor_is_seen(

@@ -19,7 +19,7 @@ from support.suite.waiting import until
 
 from muster import parallel
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.simulation.lives import ASSIGNORS
+from muster.random_lives.random_scenario import ASSIGNORS
 
 
 def command(monkeypatch: pytest.MonkeyPatch, file: Path, **given: object) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""`muster.demo.cluster`: what a local cluster says of its processes; none of them is started."""
+"""What a local cluster says of its processes; none of them is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from muster.broker.embedded_kafka import free_port
-from muster.demo.cluster import LocalCluster
+from muster.demo.local_cluster import LocalCluster
 
 
 class Ready(BaseHTTPRequestHandler):

@@ -31,7 +31,7 @@ from support.suite.examples import examples
 
 from muster.protocol.digest import Holding
 from muster.protocol.tasks import TaskSet
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 NOT_OF_MEMBERS = (
     *(faults.Restarts, faults.Usurps),  # the small coordinator stores nothing

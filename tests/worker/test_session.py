@@ -43,8 +43,7 @@ from muster.worker.session_messages import (
     Send,
     Take,
 )
-from muster.worker.session_states import State
-from muster.worker.session_steps import GATHER_MS, JOIN_PAUSE_MAX_MS, mixed63
+from muster.worker.session_steps import GATHER_MS, JOIN_PAUSE_MAX_MS, State, mixed63
 
 # -------------------------------------------------------------------------------------- stories
 

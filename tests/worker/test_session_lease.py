@@ -28,8 +28,7 @@ from muster.worker.session_messages import (
     Released,
     Send,
 )
-from muster.worker.session_states import State
-from muster.worker.session_steps import mixed63
+from muster.worker.session_steps import State, mixed63
 
 # ------------------------------------------------------------------------ heartbeats and the lease
 

@@ -19,7 +19,7 @@ from muster.worker.session_messages import (
     Read,
     Send,
 )
-from muster.worker.session_states import State
+from muster.worker.session_steps import State
 
 GROUP, MEMBER = GroupId("g"), MemberId("m")
 JOIN = Join(group=GROUP, member=MEMBER, incarnation=0, rack="r1")
