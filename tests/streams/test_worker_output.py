@@ -59,6 +59,23 @@ def test_many_rows_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [batch.num_rows for batch in large] == [1, 1]
 
 
+def test_rows_do_not_wait_for_the_calls_of_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that have waited long enough reach the JVM before the next call begins."""
+    monkeypatch.setattr(worker_output, "WAIT_S", 0.0)
+    jvm = io.BytesIO()
+    stream = io.BufferedWriter(jvm, 1 << 16)  # type: ignore[type-var]  # BytesIO is raw enough
+    arrived: list[int] = []
+
+    def calls() -> Iterator[worker_output.Call]:
+        for number in range(3):
+            arrived.append(jvm.getvalue().count(b"muster.groups"))
+            yield [(iter([row(number)]), OUTPUT)]
+
+    serializer = TransformWithStateInPySparkRowSerializer(arrow_max_records_per_batch=10_000)
+    OURS(serializer, calls(), stream)
+    assert arrived == [0, 1, 2]
+
+
 def test_each_call_is_over_before_the_next_begins() -> None:
     """The operator's calls share state, as one key after another is set in the state store."""
     story: list[str] = []
