@@ -1,10 +1,10 @@
 """A crash loop: one coordinator after another claims, because each of them soon ends.
 
 The events of a group may end the process that works on them. The next start on the same checkpoint
-knows which batch that was (`checkpoint.last_run`), and quarantines the group. A coordinator that
-starts with a new checkpoint does not know it: a standby that takes over, or a process that lost its
-folder. It meets the same events in batches of its own, and ends as well. The claims show this to
-the next one, whichever process that is.
+knows which batch that was (`checkpoint.suspect_batch`), and quarantines the group. A coordinator
+that starts with a new checkpoint does not know it: a standby that takes over, or a process that
+lost its folder. It meets the same events in batches of its own, and ends as well. The claims show
+this to the next one, whichever process that is.
 
 So a coordinator with a new checkpoint whose claim is the third within ten minutes is *careful* for
 ten minutes from then: it runs every group batch in a child process, which quarantines the group

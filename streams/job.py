@@ -53,7 +53,7 @@ from muster.streams import (
     crash_loop,
     input_topic_settings,
     query,
-    recovery,
+    read_back,
     sink,
     source,
     spark_session,
@@ -65,9 +65,9 @@ from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
     earlier_coordinators,
     folder_lock,
-    last_run,
     older_than_published,
     stale_checkpoint,
+    suspect_batch,
     topic_ids,
 )
 from muster.streams.checkpoint.files import Checkpoint, Offsets, open_checkpoint
@@ -158,7 +158,7 @@ def _run(config: JobConfig) -> int:
         clock = seen.coordinates(claimed.epochs, partitions, keys, kept.same)
         vigil.end()
         processor = _processor(config, checkpoint, claimed, partitions, _now_ms(recovered))
-        last_run.begins(checkpoint)
+        suspect_batch.run_begins(checkpoint)
         starting = None
         if recovered is not None and not stop.is_set():
             starting = _load(spark, config, processor, recovered, claimed.epochs, stop, seen, keys)
@@ -167,7 +167,7 @@ def _run(config: JobConfig) -> int:
             stack.enter_context(class_archive.Maker(archive, spark_session.class_path(spark)))
             stop.grace_s = stopping.RUN_GRACE_S
             _serve(config, frame, stop, seen, clock, log)
-        last_run.ended(checkpoint)
+        suspect_batch.run_ended(checkpoint)
         _raise_cause(stop, kept, watch)
         log.info("stopped")
         return DONE
@@ -214,13 +214,13 @@ def _processor(
         signing_keys=config.signing_keys,
         group_cpu_s=config.group_cpu_ms / 1000,
         python_bytes_max=config.python_bytes_max,
-        suspect_batch=last_run.suspect_batch(checkpoint),
+        suspect_batch=suspect_batch.of(checkpoint),
         careful_until_ms=crash_loop.careful_until_ms(checkpoint, config, epochs),
         canary_ms=config.canary_ms,
     )
 
 
-def _now_ms(recovered: recovery.Recovered | None) -> int:
+def _now_ms(recovered: read_back.Recovered | None) -> int:
     """The broker's time, or later, epoch milliseconds.
 
     This machine's clock may have been set back. It cannot be earlier than what the broker stamped.
@@ -235,14 +235,14 @@ def _read_back(
     claimed: takeover.Claimed,
     stop: threading.Event,
     seen: Seen,
-) -> tuple[takeover.Claimed, recovery.Recovered | None]:
+) -> tuple[takeover.Claimed, read_back.Recovered | None]:
     """The claims with which the job goes on, and the groups, if the checkpoint is new."""
     if stop.is_set():
         return claimed, None
     if not checkpoint.is_new:
         older_than_published.note_start(checkpoint, claimed.epochs)
         return claimed, None
-    recovered = recovery.recover(config.clients, config.prefixes, seen.gets_on)
+    recovered = read_back.groups(config.clients, config.prefixes, seen.gets_on)
     claimed = takeover.claimed_above_groups(config, signs, claimed, recovered.snapshots)
     older_than_published.note_read_back(checkpoint, claimed.epochs, recovered.snapshots)
     return claimed, recovered
@@ -252,7 +252,7 @@ def _load(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
-    recovered: recovery.Recovered,
+    recovered: read_back.Recovered,
     epochs: Mapping[str, int],
     stop: threading.Event,
     seen: Seen,
@@ -267,8 +267,8 @@ def _load(
     if not recovered.snapshots:
         return recovered.starting
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, recovered, epochs, keys, seen.gets_on)
-    initial = recovery.initial_state(spark, recovered, seen.gets_on)
+    read_back.wake_all(config.clients, recovered, epochs, keys, seen.gets_on)
+    initial = read_back.initial_state(spark, recovered, seen.gets_on)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
     start = partial(sink.write, frame, config)
 

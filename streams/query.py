@@ -47,7 +47,7 @@ def frame(
     starting: Offsets | None = None,
     initial: DataFrame | None = None,
 ) -> DataFrame:
-    """The rows that the sink is to write; `initial`: groups to load (`recovery.initial_state`)."""
+    """The rows that the sink is to write; `initial`: groups to load (`read_back.initial_state`)."""
     groups = source.read(spark, config, starting).groupBy("lane")
     return groups.transformWithState(
         Operator(processor),

@@ -18,7 +18,7 @@ from pyspark.sql.types import Row
 
 from muster.protocol.codec import Encoded
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams import query, recovery, sink, source
+from muster.streams import query, read_back, sink, source
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint.files import place
 from muster.streams.job_settings import JobConfig
@@ -63,7 +63,7 @@ def rehearse(
     """
     folder = f"{config.checkpoint}/{FOLDER}-{job}"
     own = replace(config, checkpoint=folder)
-    recovered = recovery.recover(config.clients, config.prefixes)
+    recovered = read_back.groups(config.clients, config.prefixes)
     sample = replace(recovered, snapshots=recovered.snapshots[:GROUPS])
     publisher = Publisher(0, partitions, config.rebuild_ms, assignors=config.assignors)
     processor = Rehearser(
@@ -73,7 +73,7 @@ def rehearse(
         signing_keys=config.signing_keys,
     )
     try:
-        for initial in (recovery.initial_state(spark, sample), None):
+        for initial in (read_back.initial_state(spark, sample), None):
             frame = query.frame(spark, own, processor, recovered.last, initial)
             start = partial(sink.write, frame, own, once=True)
             query.wait_with_restarts(start(), start, partial(query.await_trial, is_over=is_over))

@@ -79,7 +79,7 @@ class Log:
             if isinstance(record, MemberAssignment | MemberGone):
                 for_members.append(record)
             elif isinstance(record, GroupSnapshot):
-                # `streams.recovery` chooses so, too, which of two states is read back.
+                # `streams.read_back` chooses so, too, which of two states is read back.
                 if self.snapshot is None or self.snapshot.generation <= record.generation:
                     self.snapshot = record
             elif isinstance(record, WakeUp):

@@ -19,7 +19,7 @@ from muster.kafka.client_settings import client_settings
 from muster.protocol.codec import encode
 from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
-from muster.streams import recovery
+from muster.streams import read_back
 from muster.streams.job_settings import JobConfig
 from muster.streams.monitoring import Seen
 from muster.streams.observability.group_stats import GroupStats
@@ -137,14 +137,14 @@ def test_each_group_that_is_read_back_is_a_step(claimed: Seen, now: SimpleNamesp
             producer.produce(GROUPS[0], record.value, record.key, 0, headers=list(record.headers))
         assert producer.flush(10) == 0
         begun_s = now.s
-        recovered = recovery.recover(clients, [P], step)
+        recovered = read_back.groups(clients, [P], step)
         assert now.s - begun_s == 2 * slow_s * len(snapshots)  # read, and decoded
         begun_s = now.s
-        recovery.wake_all(clients, recovered, {P: 1}, None, step)
+        read_back.wake_all(clients, recovered, {P: 1}, None, step)
         assert now.s - begun_s == slow_s * len(snapshots)
     spark: Any = SimpleNamespace(createDataFrame=lambda rows, _: rows)
     begun_s = now.s
-    handed_over: Any = recovery.initial_state(spark, recovered, step)
+    handed_over: Any = read_back.initial_state(spark, recovered, step)
     assert len(handed_over) == len(snapshots)
     assert now.s - begun_s == slow_s * len(snapshots)
     assert claimed.is_well

@@ -30,10 +30,10 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone, Quarantine
 from muster.protocol.split_records import parts
-from muster.streams import claims, job, recovery
+from muster.streams import claims, job, read_back
 from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.recovery import (
+from muster.streams.read_back import (
     SKEW_MS,
     Recovered,
     first_wanted,
@@ -52,7 +52,9 @@ def entry(
     return Row(key, value, TOPIC, place, offset, at_ms, generation=generation)
 
 
-def read_back(partitions: Sequence[Sequence[Row]], order: Sequence[int]) -> dict[bytes, bytes]:
+def newest_in_order(
+    partitions: Sequence[Sequence[Row]], order: Sequence[int]
+) -> dict[bytes, bytes]:
     """What is read back when the partitions are read one after the other in this order."""
     return newest_values((row for place in order for row in partitions[place]), len(partitions))
 
@@ -79,7 +81,7 @@ def test_the_newest_value_of_a_topic_that_has_grown(
         expected[key] = value
     order = list(range(len(partitions)))
     shuffle.shuffle(order)  # type: ignore[attr-defined]  # `random.Random`
-    newest = read_back(partitions, order)
+    newest = newest_in_order(partitions, order)
     assert newest == {key: value for key, value in expected.items() if value is not None}
 
 
@@ -88,7 +90,7 @@ def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
     key = next(key for key in KEYS if partition_of(key, 1) != partition_of(key, 2))
     partitions = [[entry(0, 0, key, b"old", 9_000)], [entry(1, 0, key, b"new", 5_000)]]
     for order in ([0, 1], [1, 0]):
-        assert read_back(partitions, order) == {key: b"new"}
+        assert newest_in_order(partitions, order) == {key: b"new"}
 
 
 def test_records_of_a_superseded_coordinator_do_not_count() -> None:
@@ -102,7 +104,7 @@ def test_records_of_a_superseded_coordinator_do_not_count() -> None:
     ):
         values = enumerate([*written, *more])
         log = [entry(0, n, KEYS[0], value, 1_000 + n, headers) for n, (value, headers) in values]
-        newest = read_back([log], [0])
+        newest = newest_in_order([log], [0])
         assert newest == {KEYS[0]: expected}
 
 
@@ -122,7 +124,7 @@ def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
             place = partition_of(record.key, 4)
             producer.produce(TOPIC, record.value, record.key, place, headers=list(record.headers))
         assert producer.flush(10) == 0
-        recovered = recovery.recover(clients, ["muster"])
+        recovered = read_back.groups(clients, ["muster"])
         first, second = (
             claims.write(clients, "muster", job, follows=-1, alone=True) for job in ("one", "two")
         )
@@ -138,7 +140,7 @@ def test_ticks_that_kafka_did_not_take_are_counted() -> None:
     clients = client_settings("127.0.0.1:1", kafka={"kafka.message.timeout.ms": "50"})
     groups = tuple(("muster", replace(orders(), group=GroupId(name))) for name in ("a", "b"))
     with pytest.raises(KafkaUnreachable, match=r"2 ticks were not acknowledged: .*timed out"):
-        recovery.wake_all(clients, Recovered(groups, {}, {}), {"muster": 1})
+        read_back.wake_all(clients, Recovered(groups, {}, {}), {"muster": 1})
 
 
 def test_offsets_of_another_cluster_do_not_count() -> None:
@@ -216,7 +218,7 @@ def test_the_offset_at_a_time() -> None:
     """Without a newer record it is the end; without an answer it is not known."""
     since_ms = {(LAG, 0): 5, (LAG, 1): 6, (LAG, 2): 7}
     retained = dict.fromkeys(since_ms, (3, 90))
-    found = recovery._offsets_at(cast("Consumer", Timed()), since_ms, retained)
+    found = read_back._offsets_at(cast("Consumer", Timed()), since_ms, retained)
     assert found == {(LAG, 0): 40, (LAG, 1): 90}
 
 
@@ -245,13 +247,13 @@ def test_a_machine_whose_clock_was_set_back_starts_without_a_checkpoint(
     """
     with mock_kafka() as address:
         clients = client_settings(address)
-        assert recovery.recover(clients, ["muster"]).stamped_ms == 0
+        assert read_back.groups(clients, ["muster"]).stamped_ms == 0
         producer = Producer(clients.producer())
         for partition, at_ms in ((0, 8_000), (0, 9_000), (2, 5_000)):
             producer.produce(MEMBERSHIP, b"join", b"g", partition, timestamp=at_ms)
         producer.produce("muster.config", b"config", b"g", 0, timestamp=99_000)
         assert producer.flush(10) == 0
-        recovered = recovery.recover(clients, ["muster"])
+        recovered = read_back.groups(clients, ["muster"])
     monkeypatch.setattr(job, "wall_ms", lambda: 6_000)
     assert job._now_ms(recovered) == 9_000
     assert job._now_ms(None) == 6_000
@@ -277,4 +279,4 @@ def test_a_topic_that_is_not_described_is_not_empty(error: KafkaError | None) ->
     """A broker that has just started may not know the topic: the groups are still there."""
     consumer: Any = Undescribed(error)
     with pytest.raises(KafkaException):
-        recovery._newest(consumer, TOPIC, lambda: None)
+        read_back._newest(consumer, TOPIC, lambda: None)

@@ -14,7 +14,7 @@ FILE = "muster-run.json"
 _ENDED = "ended_in_order"
 
 
-def suspect_batch(checkpoint: Checkpoint) -> int | None:
+def of(checkpoint: Checkpoint) -> int | None:
     """Number of the suspect batch; None = the last run ended in order or left none unfinished."""
     if checkpoint.read(FILE).get(_ENDED) is not False:
         return None
@@ -22,11 +22,11 @@ def suspect_batch(checkpoint: Checkpoint) -> int | None:
     return begun if begun != committed else None
 
 
-def begins(checkpoint: Checkpoint) -> None:
+def run_begins(checkpoint: Checkpoint) -> None:
     """Note that a run begins."""
     checkpoint.write(FILE, {_ENDED: False})
 
 
-def ended(checkpoint: Checkpoint) -> None:
+def run_ended(checkpoint: Checkpoint) -> None:
     """Note that the run ended in order."""
     checkpoint.write(FILE, {_ENDED: True})

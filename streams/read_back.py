@@ -94,7 +94,7 @@ def _nothing() -> None:
     pass
 
 
-def recover(
+def groups(
     clients: ClientSettings, prefixes: Iterable[str], gets_on: Callable[[], None] = _nothing
 ) -> Recovered:
     """Read every group's newest snapshot, and compute where the source starts.
