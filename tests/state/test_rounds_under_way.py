@@ -53,8 +53,8 @@ def test_no_work_waits_for_workers_when_all_were_restarted(at_once: bool) -> Non
     A Connect leader that is new to the group knows of no lost work (S3-F10).
     """
     story = group(Connector("c", 3), workers="AB")
-    batches = [[leave("A"), leave("B")], [join("X"), join("Y")]]
-    for batch in [sum(batches, [])] if at_once else batches:
+    leaves, joins = (leave("A"), leave("B")), (join("X"), join("Y"))
+    for batch in [(*leaves, *joins)] if at_once else [leaves, joins]:
         story.at(100).take(*batch)
     assert story.group.timers.delay_until_ms is None
     assert counts(story) == [(0, 1), (1, 2)]
