@@ -19,6 +19,8 @@ UNOWNED = "had no owner"
 """How a reason begins for a task that has no owner in the view."""
 LOST = "its worker is gone"
 """How a reason begins for a Connect job; its assignor remembers that a worker ran it."""
+UNTOLD = "no worker was told to run it"
+"""How a reason begins for such a job if all workers of the last round are there."""
 
 Text = Callable[[int, int, int], str]
 """(task, source, destination) -> the reason in words."""
@@ -99,7 +101,7 @@ class Reasons(Sequence[Reason]):
 
 def reason_of_departed(gone: str, text: str) -> str:
     """Why the task lost its owner (`gone`), then the rest of the assignor's text."""
-    for unowned in (UNOWNED, LOST):
+    for unowned in (UNOWNED, LOST, UNTOLD):
         text = text.removeprefix(unowned).removeprefix("; ").removeprefix(", ")
     return f"{gone}; {text}" if text else gone
 

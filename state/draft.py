@@ -90,6 +90,7 @@ class Draft:
         on_disk: copies that a member gave up in this batch, in a report with the lag of what is
             left on its disk.
         kept_drains: the drains that outlive their member.
+        was_empty: in this batch there was a moment without members.
         touched: slots whose expected digest or state may be stale.
         freed_slots: slots freed in this batch; a new member gets one in the next batch at the
             earliest.
@@ -136,6 +137,7 @@ class Draft:
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
         self.applied_answer = self.was_aside = self.due = self.own_tick_is_read = False
+        self.was_empty = False
         self.addressed, self.acknowledged = set[int](), set[int]()
         self.touched, self.freed_slots = set[int](), set[int]()
         self.on_disk = set[int]()
@@ -196,6 +198,7 @@ class Draft:
     def remove_member(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
         member = self.roster.remove(slot)
+        self.was_empty |= not self.roster
         self.sessions.clear(slot)
         self.freed_slots.add(slot)
         self.addressed.discard(slot)

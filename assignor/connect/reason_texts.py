@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.assignor.connect.pinned_jobs import Pins
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.reason_arrays import LOST, Moves, Reasons, Text, changed
+from muster.assignor.reason_arrays import LOST, UNTOLD, Moves, Reasons, Text, changed
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -76,7 +76,7 @@ class Why:
             if self.returned is not None and self.returned[job]:
                 return f"{LOST}, {worker} came during the delay"
             if lost[job] and self.undelivered:
-                return f"no worker was told to run it, {worker} has room"
+                return f"{UNTOLD}, {worker} has room"
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:

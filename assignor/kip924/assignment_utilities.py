@@ -115,6 +115,10 @@ def default_standby_task_assignment(
     """Add standbys of every stateful active: by tags if any are configured, else by load.
 
     Changes `assignment` and returns it.
+
+    Raises:
+        AssignorError: it names a task or a member that the group does not have, or lacks a member
+            that gets a standby.
     """
     view = holdings(state.view, assignment)
     replicas = view.settings.num_standby_replicas
@@ -133,7 +137,10 @@ def default_standby_task_assignment(
     pairs, *_ = place_standbys(Copies(held), request)
     for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
         standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
-        assignment[view.members[member]].assign_task(standby)
+        name = view.members[member]
+        if name not in assignment:
+            raise AssignorError(f"no entry for member {name}; expected one, even if it is empty")
+        assignment[name].assign_task(standby)
     return assignment
 
 

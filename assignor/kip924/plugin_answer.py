@@ -147,14 +147,21 @@ def violation_of(
 
 
 def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) -> GroupView:
-    """The view as it would be if all members held what an assignment says."""
+    """The view as it would be if all members held what an assignment says.
+
+    Raises:
+        AssignorError: it names a task or a member that the group does not have.
+    """
     owner = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     index_of = {name: index for index, name in enumerate(view.members)}
     copies: list[tuple[int, int]] = []
     for name, member_assignment in assignment.items():
+        if name not in index_of:
+            raise AssignorError(f"the assignment names {name}, which is no member of the group")
         for task, assigned in member_assignment.tasks.items():
             index = view.tasks.find(task)
-            assert index is not None
+            if index is None:
+                raise AssignorError(f"the assignment gives {name} task {task}; the group has none")
             if assigned.type is TaskType.ACTIVE:
                 owner[index] = index_of[name]
             else:

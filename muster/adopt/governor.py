@@ -52,7 +52,7 @@ from muster.adopt.model import (
     Topics,
     error_of,
 )
-from muster.adopt.owned_and_free_tasks import Answer, answers
+from muster.adopt.owned_and_free_tasks import Answer, answers, differ
 from muster.adopt.refusals import broker_assigns, refusal
 from muster.adopt.sync_answers import ConnectLeader
 from muster.protocol.errors import MusterError
@@ -116,6 +116,7 @@ class Governor:
         self._members: list[KafkaMember] = []
         self._answers: dict[str, Answer] = {}
         self._decided_locally = False  # the answers under way were decided without the coordinator
+        self._local = target_choice.LocalDecisions()
         self._answered_units: tuple[Unit, ...] = ()
         self._connect_leader: ConnectLeader | None = None
         self._asked = 0  # number of the newest request
@@ -463,6 +464,7 @@ class Governor:
 
     def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
         self._snapshot = snapshot
+        self._local.end()
         self._tasks.read(snapshot)
         self._on_decision(now)
 
@@ -473,7 +475,7 @@ class Governor:
             target = self._target()
             if target is None:
                 return
-            if self._differs(answers(self._members, target)):
+            if differ(answers(self._members, target), self._answers):
                 self._join_group()
             else:
                 self._answered_units = self._tasks.config.tasks  # decided, and nothing moves
@@ -482,22 +484,19 @@ class Governor:
     def _is_overdue(self, now: int) -> bool:
         """Whether the governor must start a rebalance without a decision of the coordinator.
 
-        That is so when evicted members are back or have had their time, and when the tasks changed
-        and the coordinator has not decided within the answer timeout.
+        That is so when evicted members are back or have had their time, when lost work has waited
+        for its worker, and when the tasks changed and no decision came within the answer timeout.
         """
         if self._missing:
             return not self._still_missing(now)
+        if self._decided_locally and self._local.is_due(now):
+            return True
         is_new = self._answered_units != self._tasks.config.tasks and bool(self._members)
         return (
             is_new
             and self._tasks.are_known(self._members)
             and now - self._tasks.declared_ms > self._options.answer_timeout_ms
         )
-
-    def _differs(self, wanted: Mapping[str, Answer]) -> bool:
-        return {name: answer.assigned for name, answer in wanted.items()} != {
-            name: answer.assigned for name, answer in self._answers.items()
-        }
 
     def _target(self) -> dict[str, TaskSet] | None:
         is_connect = self._options.kind is Kind.CONNECT
@@ -528,7 +527,7 @@ class Governor:
         holds = self._sessions.holds()
         if not any(holds.values()):  # eager members report none: they ran the last answers' tasks
             holds = {name: answer.assigned for name, answer in self._answers.items()}
-        target = target_choice.decided_here(self._snapshot, self._tasks.config, joins, holds)
+        target = self._local.decide(self._snapshot, self._tasks.config, joins, holds, now)
         self._answer_with(target, now, locally=True)
 
     def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, locally: bool) -> None:

@@ -47,6 +47,12 @@ def answers(members: Sequence[KafkaMember], target: Mapping[str, TaskSet]) -> di
     return answers
 
 
+def differ(answers: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
+    """Whether these answers let a member have other tasks than the others do."""
+    assigned = {name: answer.assigned for name, answer in answers.items()}
+    return assigned != {name: answer.assigned for name, answer in others.items()}
+
+
 def owners(members: Sequence[KafkaMember]) -> dict[Task, str | None]:
     """Which member runs each task; None = several members of one generation claim to run it."""
     claims: defaultdict[Task, list[KafkaMember]] = defaultdict(list)

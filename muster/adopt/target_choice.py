@@ -1,7 +1,7 @@
 """Finds the target of a governed group: the coordinator's, or the governor's own. Pure.
 
 `target_of` reads the coordinator's decision from the group's newest snapshot, if that snapshot has
-the present members and tasks. While the coordinator is away, `decided_here` calls the group's
+the present members and tasks. While the coordinator is away, `LocalDecisions` calls the group's
 assignor in the governor, so that the group does not wait.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from muster.assignor import registry
 from muster.assignor.errors import AssignorError, UnknownAssignor
+from muster.assignor.model import GroupView
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Join, Leave
 from muster.protocol.records import GroupSnapshot
@@ -57,16 +58,58 @@ def target_of(
     return _by_member(table, snapshot.target, slots)
 
 
-def decided_here(
+class LocalDecisions:
+    """The decisions of the governor itself while the coordinator is away.
+
+    Each is made from the coordinator's newest snapshot. The work of a lost Connect worker waits for
+    its return as it does at the coordinator, and no longer than
+    `scheduled.rebalance.max.delay.ms` after the first of these decisions.
+    """
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None  # when the first of them was made
+        self._until_ms: int | None = None  # until when the newest one lets lost work wait
+
+    def end(self) -> None:
+        """Note that the coordinator has decided."""
+        self._since_ms = self._until_ms = None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether lost work has waited long enough, so that the governor decides again."""
+        return self._until_ms is not None and now_ms >= self._until_ms
+
+    def decide(
+        self,
+        snapshot: GroupSnapshot | None,
+        config: GroupConfig,
+        joins: Sequence[Join],
+        holds: Mapping[str, TaskSet],
+        now_ms: int,
+    ) -> dict[str, TaskSet]:
+        """Member → tasks it is to have, as the group's assignor decides in this process.
+
+        In place of a plug-in assignor, `sticky` decides. Each present member has a join in `joins`.
+        `now_ms` is the time on the governor's clock.
+        """
+        self._since_ms = now_ms if self._since_ms is None else self._since_ms
+        view = _view_here(snapshot, config, joins, holds, waited_ms=now_ms - self._since_ms)
+        try:
+            placement = registry.get(config.assignor).assign(view)
+        except (AssignorError, UnknownAssignor, ValueError):
+            placement = registry.get("sticky").assign(view)
+        waits = placement.delay_ms > 0 and bool((placement.active == NO_MEMBER).any())
+        self._until_ms = now_ms + placement.delay_ms if waits else None
+        return _by_member(view.tasks, placement.active, dict(enumerate(view.members)))
+
+
+def _view_here(
     snapshot: GroupSnapshot | None,
     config: GroupConfig,
     joins: Sequence[Join],
     holds: Mapping[str, TaskSet],
-) -> dict[str, TaskSet]:
-    """Member → tasks it is to have, as the group's assignor decides in this process.
-
-    In place of a plug-in assignor, `sticky` decides. Each present member has a join in `joins`.
-    """
+    waited_ms: int,
+) -> GroupView:
+    """The group as its assignor sees it when lost work may have waited for `waited_ms`."""
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
     # Every member leaves and joins again with what it runs: the snapshot may be out of date.
     leaves = [
@@ -76,11 +119,9 @@ def decided_here(
         replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins
     ]
     view = preview(record, [*leaves, config, *rejoins]).view
-    try:
-        placement = registry.get(config.assignor).assign(view)
-    except (AssignorError, UnknownAssignor, ValueError):
-        placement = registry.get("sticky").assign(view)
-    return _by_member(view.tasks, placement.active, dict(enumerate(view.members)))
+    rest_ms = max(view.settings.scheduled_rebalance_max_delay_ms - waited_ms, 0)
+    settings = replace(view.settings, scheduled_rebalance_max_delay_ms=rest_ms)
+    return replace(view, settings=settings, now_ms=view.now_ms + waited_ms)
 
 
 def _by_member(table: TaskTable, owner: IntArray, names: Mapping[int, str]) -> dict[str, TaskSet]:

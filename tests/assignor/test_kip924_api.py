@@ -24,7 +24,10 @@ from muster.assignor.api import (
     TaskType,
     default_standby_task_assignment,
     identity_assignment,
+    optimize_rack_aware_active_tasks,
+    optimize_rack_aware_standby_tasks,
 )
+from muster.assignor.api import RackAwareOptimizationParams as Params
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import GroupView, Placement
 from muster.protocol.tasks import Subtopology
@@ -196,3 +199,32 @@ def test_default_standbys_differ_in_tags() -> None:
     assert set(holders) == {T0, T1}
     assert set(holders.values()) <= {"C", "D"}
     assert holders[T1] == "C"
+
+
+@pytest.mark.parametrize(
+    "improve",
+    [
+        default_standby_task_assignment,
+        lambda state, of: optimize_rack_aware_active_tasks(Params.of(state), of),
+        lambda state, of: optimize_rack_aware_standby_tasks(Params.of(state), of),
+    ],
+    ids=["standbys", "actives for racks", "standbys for racks"],
+)
+def test_utilities_say_what_is_wrong_with_an_assignment(improve: Any) -> None:
+    """A task and a member that the group does not have are named."""
+    state = ApplicationState(tagged(num_standby_replicas=1))
+    unknown_task, unknown_member = identity_assignment(state), identity_assignment(state)
+    unknown_task["B"].assign_task(AssignedTask(Task("0", 9), TaskType.STANDBY))
+    unknown_member["X"] = KafkaStreamsAssignment("X")
+    with pytest.raises(AssignorError, match="gives B task 0_9; the group has none"):
+        improve(state, unknown_task)
+    with pytest.raises(AssignorError, match="names X, which is no member"):
+        improve(state, unknown_member)
+
+
+def test_default_standbys_need_an_entry_for_each_member() -> None:
+    """The entry of a member that gets a standby is missing: the error names the member."""
+    state = ApplicationState(tagged(num_standby_replicas=3))
+    listed = {name: of for name, of in identity_assignment(state).items() if name != "D"}
+    with pytest.raises(AssignorError, match="no entry for member D"):
+        default_standby_task_assignment(state, listed)

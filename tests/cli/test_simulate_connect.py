@@ -324,6 +324,21 @@ def test_a_crash_ends_by_the_session_timeout() -> None:
     ]
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["left", "expired"])
+def test_a_worker_that_is_back_under_its_id_has_its_jobs_again(left: bool) -> None:
+    """It is back before the group notices that it was gone: no job waits, and the reason is true.
+
+    The end of its session and its new process's join are in one batch.
+    """
+    gone = leave(5_000, "w2") if left else {"at_ms": 5_000, "crash": "w2"}
+    generations = played(join(0, "w1"), join(0, "w2"), gone, join(5_000 if left else 6_000, "w2"))
+    assert [each["delay_ms"] for each in generations] == [0, 0]
+    given = [[m["task"] for m in each["moves"] if m["to"] == "w2"] for each in generations]
+    assert given[0] == given[1]
+    reason = f"w2 {'left' if left else 'expired'}; w2 has room"
+    assert {move["reason"] for move in generations[1]["moves"]} == {reason}
+
+
 def test_connectors_that_are_all_deleted_come_back_at_once() -> None:
     """Jobs of a worker that leaves while no connector exists are not lost: no delay follows."""
     changes = [{"at_ms": 1_000, "tasks": []}, leave(2_000, "w2"), {"at_ms": 3_000, "tasks": TWO}]

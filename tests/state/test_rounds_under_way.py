@@ -46,6 +46,28 @@ def counts(story: Story) -> list[tuple[int, int]]:
     return sorted((connectors, tasks) for connectors, tasks in kept.values())
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["two batches", "one batch"])
+def test_no_work_waits_for_workers_when_all_were_restarted(at_once: bool) -> None:
+    """All workers leave, then others join: they start every job at once, wherever a batch ends.
+
+    A Connect leader that is new to the group knows of no lost work (S3-F10).
+    """
+    story = group(Connector("c", 3), workers="AB")
+    leaves, joins = (leave("A"), leave("B")), (join("X"), join("Y"))
+    for batch in [(*leaves, *joins)] if at_once else [leaves, joins]:
+        story.at(100).take(*batch)
+    assert story.group.timers.delay_until_ms is None
+    assert counts(story) == [(0, 1), (1, 2)]
+
+
+def test_work_of_all_workers_waits_if_another_one_was_there() -> None:
+    """X joins before the last worker leaves: it knows of the lost work, which waits (S3-F18)."""
+    story = group(Connector("c", 3), workers="AB")
+    story.at(100).take(leave("A"), join("X"), leave("B"), join("Y"))
+    assert story.group.timers.delay_until_ms == story.now_ms + DELAY_MS
+    assert counts(story) == [(0, 0), (0, 0)]
+
+
 def test_a_heartbeat_on_its_way_does_not_end_the_delay() -> None:
     """Lost jobs wait though a worker's heartbeat is older than its newest record (S3-F05, I-10)."""
     story = group(Connector("c", 3), workers="AB")
