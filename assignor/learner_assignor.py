@@ -4,7 +4,8 @@ The assignor places actives, then learners, then standbys. A stateful active goe
 these that exists: a ready learner, its owner, a caught-up standby, an unready learner, a standby, a
 member with room. So a task moves only when its learner is ready or its owner is gone. Learners stay
 until they have taken over (S2-09). New learners are for tasks of members above their share, leaving
-members first, and go to members below their share, preferably to a standby.
+members first, and go to members below their share, preferably to a standby. Standbys are balanced
+beside the actives as they are once all learners have taken over.
 
 Members may stay within `stream.imbalance.percentage` of their due, a number of tasks by capacity
 (S2-28); where tasks differ in weight the placement carries a warning. Stateful and stateless tasks
