@@ -4,7 +4,8 @@ The assignor places actives, then learners, then standbys. A stateful active goe
 these that exists: a ready learner, its owner, a caught-up standby, an unready learner, a standby, a
 member with room. So a task moves only when its learner is ready or its owner is gone. Learners stay
 until they have taken over (S2-09). New learners are for tasks of members above their share, leaving
-members first, and go to members below their share, preferably to a standby.
+members first, and go to members below their share, preferably to a standby. Standbys are balanced
+beside the actives as they are once all learners have taken over.
 
 Members may stay within `stream.imbalance.percentage` of their due, a number of tasks by capacity
 (S2-28); where tasks differ in weight the placement carries a warning. Stateful and stateless tasks
@@ -62,7 +63,7 @@ class Learner:
         learner = Pairs(late, goal[late])
         plan = planner.plan
         plan.active = active
-        planner.standbys(taken=learner)
+        planner.standbys(taken=learner, loads=held(goal, len(planner.capacity)))
         if not view.tasks.weigh_alike:
             plan.warnings += (_WEIGHTS,)
         target, staged = Target(goal, plan.standby), Staged(active, plan.standby, learner)
@@ -102,7 +103,7 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
     for of_kind in (view.tasks.stateful, ~view.tasks.stateful):
         tasks = np.flatnonzero(of_kind).astype(np.int32)
         if (active[tasks] == NO_MEMBER).any():
-            active[tasks] = _filled(planner, tasks, active[tasks])
+            active[tasks] = _filled(planner, tasks, active[tasks], learning[tasks])
     return active
 
 
@@ -126,13 +127,21 @@ def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
     return taking
 
 
-def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
-    """Priority 5: tasks without an owner go to members with room; no other task moves."""
-    count = np.where(planner.capacity > 0, held(owner, len(planner.capacity)), 0)
+def _filled(planner: Planner, tasks: IntArray, owner: IntArray, learning: IntArray) -> IntArray:
+    """Priority 5: tasks without an owner go to members with room; no other task moves.
+
+    A task on its way takes room where it is learned: what fills that room would have to leave. Of
+    members due equally much, those that wait for such tasks run less now, and get the extras.
+    """
+    capacity = planner.capacity
+    on_its_way = (owner != NO_MEMBER) & (learning != NO_MEMBER)
+    home = np.where(on_its_way, learning, owner)
+    count, running = (np.where(capacity > 0, held(of, len(capacity)), 0) for of in (home, owner))
+    waiting = np.maximum(count - running, 0)
     filled = owner.copy()
     orphans = owner == NO_MEMBER
     number = int(np.count_nonzero(orphans) + count.sum())
-    room = filled_shares(number, planner.capacity, count) - count
+    room = filled_shares(number, capacity, count, count + waiting) - count
     filled[orphans] = planner.settled(tasks[orphans], owner[orphans], room, count).owner
     return filled
 

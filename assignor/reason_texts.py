@@ -96,8 +96,11 @@ class _Explainer:
         if source != NO_MEMBER:
             return self._and_copy(self._cause(task, source, destination), task, destination)
         if destination != aim and self._view.tasks.stateful[task]:
-            copy = "caught-up" if self._warm(task, destination) else "furthest"
-            return f"{UNOWNED}; {copy} copy runs it while {self._name(aim)} restores"
+            runs = "runs here"
+            if self._copies.lag_of(task, destination) != NO_COPY:
+                copy = "caught-up" if self._warm(task, destination) else "furthest"
+                runs = f"{copy} copy runs it"
+            return f"{UNOWNED}; {runs} while {self._name(aim)} restores"
         return self._and_copy(UNOWNED, task, destination)
 
     def stopped(self, task: int, source: int, _no_member: int) -> str:

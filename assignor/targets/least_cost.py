@@ -6,7 +6,7 @@ comes first (S4-11): counts are shares, and which member gets an extra task is p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class ByCost:
     ) -> Settled:
         """Owners at the least cost; the arguments are those of `settled_by_cost`."""
         inputs = self._inputs
+        if counts is None and not inputs.view.unrestricted and not inputs.at_once:
+            counts = self._restricted_counts(actives)
         prices = _MOVES_ONLY
         if inputs.racks is not None:
             stateful = inputs.view.tasks.stateful[actives.task].any()
@@ -59,6 +61,20 @@ class ByCost:
             inputs.copies, actives, inputs.capacity, inputs.racks, prices, counts, window
         )
         return Settled(owner, None if inputs.racks is None else cost)
+
+    def _restricted_counts(self, actives: Actives) -> Counts:
+        """int64[M]: shares under topics, as if tasks without an owner ran on caught-up copies.
+
+        Such a copy runs its task meanwhile, so the next generation sees any other destination as a
+        move, and takes it back.
+        """
+        copies, capacity = self._inputs.copies, self._inputs.capacity
+        home = np.full(len(copies.view.tasks), NO_MEMBER, dtype=np.int32)
+        pairs = copies.of(actives.task[actives.home == NO_MEMBER])
+        warm = (capacity > 0)[pairs.member] & copies.reported_warm(pairs.task, pairs.member)
+        home[pairs.task[warm][::-1]] = pairs.member[warm][::-1]  # the lowest of several members
+        home = np.where(actives.home == NO_MEMBER, home[actives.task], actives.home)
+        return restricted(copies.view, replace(actives, home=home), capacity).share
 
 
 def settled_by_cost(

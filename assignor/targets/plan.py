@@ -103,12 +103,15 @@ class Planner:
             fits &= self.view.may_take(pairs.task, pairs.member)
         return pairs.only(fits)
 
-    def standbys(self, taken: Pairs | None = None) -> None:
-        """Place the standbys of every placed stateful active; `taken`: see `StandbyRequest`."""
+    def standbys(self, taken: Pairs | None = None, loads: Counts | None = None) -> None:
+        """Place the standbys of every placed stateful active.
+
+        `taken` and `loads` are those of `StandbyRequest`; without `loads` the plan's actives count.
+        """
         view, plan = self.view, self.plan
         if view.settings.num_standby_replicas == 0:
             return
-        request = standby_request(self._inputs, plan, taken)
+        request = standby_request(self._inputs, plan, taken, loads)
         answers = (place(request) for place in self._strategies.standbys)
         placed = next(answer for answer in answers if answer is not None)
         self._standby_request = request

@@ -159,8 +159,13 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
     return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)
 
 
-def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyRequest:
-    """The standbys of every stateful active that has been placed; see `StandbyRequest.taken`."""
+def standby_request(
+    inputs: Inputs, plan: Plan, taken: Pairs | None, loads: Counts | None
+) -> StandbyRequest:
+    """The standbys of every stateful active that has been placed.
+
+    `taken` and `loads` are those of `StandbyRequest`; without `loads` the plan's actives count.
+    """
     view, racks = inputs.view, inputs.racks
     stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
     return StandbyRequest(
@@ -172,7 +177,7 @@ def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyR
         may=None if view.unrestricted else view.kinds.allowed[view.kinds.kind_of],
         toll=None if racks is None else changelog_toll(view, racks),
         leaving=0 if racks is None else racks.stateful.overlap,
-        loads=held(plan.active, len(inputs.capacity)),
+        loads=held(plan.active, len(inputs.capacity)) if loads is None else loads,
         copies_in_distinct_racks=copies_in_distinct_racks(view),
         tolls_first=racks is not None and racks.stateful.tolls_first,
         taken=taken or no_pairs(),

@@ -353,8 +353,9 @@ def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
     barred = np.where(inputs.capacity > 0, 0, _FORBIDDEN)
     used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
     standbys, at_once = inputs.view.settings.num_standby_replicas, inputs.at_once
-    learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
-    restored = figures.bare & (figures.late(standbys) | at_once)
+    late = figures.late(standbys)
+    learnt = (figures.moved & figures.stateful | late) & (not at_once)
+    restored = figures.bare & (late | at_once)
     moved = figures.moved | (figures.orphaned & figures.cold & (not at_once))
     active = (moved + barred, learnt, figures.cold, restored, used, toll[0])
     standby = (none + barred, none, none, figures.bare, used, toll[1])

@@ -154,6 +154,20 @@ def test_EX_L10_standby_goes_to_the_former_owner() -> None:
     assert held["S1"][1] == [T1]
 
 
+def test_a_learned_task_takes_room_where_it_is_learned() -> None:
+    """S2 has died with T2 and T4 while S3 learns T3: each survivor gets one, and neither moves."""
+    members = {"S1": Member(active=[T1, T3]), "S3": Member(learner=[T3])}
+    held = Story(4, members).round()
+    assert held == {"S1": ([T1, T2, T3], [], []), "S3": ([T4], [], [T3])}
+
+
+def test_of_two_members_with_room_the_one_that_runs_less_gets_a_task() -> None:
+    """S1 would have one task left and S3 one learned: T3 goes to S3, which runs none yet."""
+    members = {"S1": Member(active=[T1, T2]), "S3": Member(learner=[T2])}
+    held = Story(3, members).round()
+    assert held == {"S1": ([T1, T2], [], []), "S3": ([T3], [], [T2])}
+
+
 def test_stateless_tasks_move_without_learning() -> None:
     """A newcomer gets its share of stateless tasks at once."""
     members = {"S1": Member(active=["0_0", "0_1"]), "S2": Member()}

@@ -21,7 +21,7 @@ from muster.assignor import (
     sticky_assignor,
 )
 from muster.assignor.actives_until_warm import Staged, Target
-from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
+from muster.assignor.model import NO_MEMBER, GroupView, Lags, Pairs, Placement, Reason
 from muster.assignor.reason_arrays import Reasons
 from muster.assignor.reason_texts import explained
 from muster.protocol.ids import Role
@@ -174,14 +174,17 @@ class Facts:
         facts = [self.cause(first, task, owner, destination)]
         for text in more:
             runner = re.fullmatch(r"restores before it takes over from (\w+)", text)
-            keeper = re.fullmatch(r"(caught-up|furthest) copy runs it while (\w+) restores", text)
+            said = text.replace("copy runs it", "copy").removeprefix("runs ")
+            keeper = re.fullmatch(r"(caught-up copy|furthest copy|here) while (\w+) restores", said)
             if runner:
                 runs = view.members[self.placement.active[task]]
                 facts += [runs == runner[1], self.destination[task] == destination]
             elif keeper:
                 final_owner = self.destination[task]
                 facts += [view.members[final_owner] == keeper[2], final_owner != destination]
-                facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up")]
+                facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up copy")]
+                reported = codes(view.ready) | codes(view.lags)
+                facts += [((task, destination) in reported) == (keeper[1] != "here")]
             elif text == "no other member may":
                 facts.append(destination == NO_MEMBER and not allowed(view)[task].any())
             elif text == "only draining members may":
@@ -254,7 +257,7 @@ class Facts:
         )
 
 
-def codes(pairs: Pairs) -> set[tuple[int, int]]:
+def codes(pairs: Pairs | Lags) -> set[tuple[int, int]]:
     """Pairs as a set."""
     return set(zip(pairs.task.tolist(), pairs.member.tolist(), strict=True))
 
@@ -436,6 +439,18 @@ def test_reason_of_a_task_that_only_a_draining_member_may_take() -> None:
     for name in NAMES:
         texts = {r.task: r.text for r in placed(view, name).reasons}
         assert texts[0] == "A does not take it any more; only draining members may"
+
+
+def test_reason_of_a_task_that_runs_where_no_copy_is() -> None:
+    """1_1 starts on A, with nothing of it, until C has room: no copy is said to be the furthest."""
+    members = {
+        "A": Member(),
+        "B": Member(capacity=2, topics=["0"]),
+        "C": Member(active=["0_1"]),
+    }
+    units = [Subtopology(name, 2, stateful=True) for name in "01"]
+    texts = {(r.task, r.role): r.text for r in placed(group(units, members), "learner").reasons}
+    assert texts[3, Role.ACTIVE] == "had no owner; runs here while C restores"
 
 
 def test_many_moves_between_two_members_cost_one_comparison() -> None:

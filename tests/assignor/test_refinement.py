@@ -159,3 +159,13 @@ def test_stateless_tasks_fill_up_what_stateful_ones_left_uneven() -> None:
     placement = _placed(view, "high-availability")
     load = np.bincount(placement.active, minlength=2) / view.capacity
     assert float(np.ptp(load)) <= 1
+
+
+def test_of_two_tasks_the_one_that_is_already_learned_goes_on() -> None:
+    """A is gone; B can run both tasks. C began to restore 0_1 long ago, and has nothing of 0_0."""
+    members = {
+        "B": Member(active=["0_1"], standby=["0_0"], lag={"0_0": 0}),
+        "C": Member(learner=["0_1"]),
+    }
+    view = group(stateful(2), members, num_standby_replicas=1)
+    assert _placed(view, "high-availability").destination.tolist() == [0, 1]

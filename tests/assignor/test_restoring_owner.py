@@ -126,3 +126,15 @@ def test_of_two_standbys_the_fresher_stays() -> None:
             older: Member(lag={"0_0": 500_000}),
         }
         assert placed(members, one, num_standby_replicas=1)[1][fresher][1] == ["0_0"]
+
+
+def test_under_topics_nothing_is_restored_that_then_stays_where_it_runs() -> None:
+    """B restores 0_1 and 0_2, of which A has caught up: two and one are even, so both stay on A."""
+    tasks = ["0_0", "0_1", "0_2"]
+    members = {
+        "A": Member(lag={"0_1": 0, "0_2": 0}),
+        "B": Member(topics=["0"], active=tasks, lag={"0_1": 1_000_000, "0_2": 1_000_000}),
+    }
+    placement, by_member = placed(members, [Subtopology("0", 3, stateful=True)])
+    assert by_member == {"A": (["0_1", "0_2"], [], []), "B": (["0_0"], [], [])}
+    assert placement.followup_ms is None

@@ -11,7 +11,7 @@ from fault_injection import faults
 from fault_injection.fault_run import FaultRun
 
 from muster.protocol.events import Join
-from muster.protocol.ids import MemberId
+from muster.protocol.ids import MemberId, Role
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, Unit
 from muster.simulation.scenario import Configured, Crashes, Joins, Leaves, Scenario, ScenarioEvent
@@ -89,6 +89,23 @@ def test_a_member_gives_up_what_it_does_not_run_yet(assignor: str, units: int, t
     assert len(running) == tasks // 6
     assert len(owned) == tasks // 4
     assert running <= owned
+
+
+def test_a_learner_that_takes_over_moves_no_standby() -> None:
+    """W3 joins and learns; the standbys are placed once, for the group that it becomes."""
+    group = Configured(
+        assignor="learner",
+        settings=parse_settings({"num.standby.replicas": 1}, "learner"),
+        tasks=(Subtopology("0", 3, stateful=True),),
+    )
+    joins = [(0, "W1"), (0, "W2"), (60_000, "W3")]
+    events = tuple((at_ms, comes(name, restore_ms=20_000)) for at_ms, name in joins)
+    world = SimulatedGroup()
+    world.play(Scenario(group=group, events=events, until_ms=120_000))
+    _, joined, learned = world.timeline.entries
+    placed = [(move.role, move.to_member) for move in joined.moves]
+    assert sorted(placed) == [(Role.STANDBY, "W3"), (Role.LEARNER, "W3")]
+    assert [(move.role, move.to_member) for move in learned.moves] == [(Role.ACTIVE, "W3")]
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "learner", "high-availability"])
