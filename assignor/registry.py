@@ -28,7 +28,7 @@ BUILT_IN = {
     "static": "muster.assignor.connect.protocols:Static",
     "high-availability": "muster.assignor.high_availability_assignor:HighAvailability",
     "sticky": "muster.assignor.sticky_assignor:Sticky",
-    "fallback": "muster.assignor.sticky_assignor:Fallback",
+    "fallback": "muster.assignor.fallback_assignor:Fallback",
     "learner": "muster.assignor.learner_assignor:Learner",
 }
 

@@ -1,17 +1,12 @@
-"""`sticky` and `fallback`: assignors that keep tasks where they are.
+"""`sticky`: keeps tasks where they are, as far as balance allows.
 
 `sticky` balances by capacity with the fewest moves a balanced answer needs: a task stays with its
 owner unless the owner is gone, is draining, may not take the task, or holds more than its share. A
 task that moves goes to a member with a copy if one has room, and starts there at once: there are no
 learners. `sticky` serves plain partitions too.
-
-`fallback` keeps every owner, balanced or not, and asks to be run again. It is for groups whose lags
-cannot be known (Kafka's FallbackPriorTaskAssignor).
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,13 +14,9 @@ from muster.assignor.actives_until_warm import Staged, Target, with_fallback_own
 from muster.assignor.copy_lags import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.reason_texts import explained
-from muster.assignor.solvers.fewest_moves import held
-from muster.assignor.solvers.small_exact import least_uneven_shares
-from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
-from muster.assignor.targets.plan_data import Actives, Plan
+from muster.assignor.targets.plan_data import Plan
 from muster.assignor.targets.racks import STICKINESS
-from muster.protocol.tasks import IntArray
 
 
 class Sticky:
@@ -40,40 +31,10 @@ class Sticky:
         planner = Planner(Copies(view), STICKINESS, at_once=True)
         planner.everything()
         planner.standbys()
-        return _at_once(planner)
+        return placed_at_once(planner)
 
 
-class Fallback:
-    """Keeps every owner, and spreads tasks without an owner as evenly as that allows."""
-
-    name = "fallback"
-
-    def assign(self, view: GroupView) -> Placement:
-        """Place tasks without an owner, and the standbys."""
-        if not view.members:
-            return unplaced(view)
-        planner = Planner(Copies(view), STICKINESS, at_once=True, bounded=False)
-        planner.plan.active = self._kept(planner)
-        planner.standbys()
-        placement = _at_once(planner)
-        return replace(placement, followup_ms=view.settings.probing_rebalance_interval_ms)
-
-    def _kept(self, planner: Planner) -> IntArray:
-        home, view = planner.home, planner.view
-        if not view.unrestricted:
-            unowned = np.flatnonzero(home == NO_MEMBER).astype(np.int32)
-            planner.plan.active = home.copy()
-            planner.actives(unowned, before=held(home, len(view.members)))
-            return planner.plan.active
-        filled = planner.filled()
-        if filled is not None:
-            return filled
-        actives = Actives(np.arange(len(home), dtype=np.int32), home)
-        share = least_uneven_shares(len(home), planner.capacity, held(home, len(view.members)))
-        return settled_to(planner.copies, actives, share)
-
-
-def _at_once(planner: Planner) -> Placement:
+def placed_at_once(planner: Planner) -> Placement:
     """Turn a plan into a placement without learners."""
     planner.refine()
     plan = planner.plan

@@ -26,8 +26,8 @@ from muster.assignor.kip924.plugin_answer import (
 )
 from muster.assignor.model import NO_MEMBER, GroupView
 from muster.assignor.targets.plan_data import usable_capacity
-from muster.assignor.targets.previous_counts import optimized
 from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
+from muster.assignor.targets.racks_with_kept_counts import optimized
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import tagged_standbys

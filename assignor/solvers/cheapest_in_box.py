@@ -2,24 +2,19 @@
 
     task ──► (unit, member), each step more expensive than the last ──► member ─► sink
 
-A *box* says how few and how many tasks each member may hold. The cost is several figures in order
-of weight, folded into one number.
+A *box* says how few and how many tasks each member may hold. `folded_costs` makes the cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.assignor.solvers.flow import Longs, Network
+from muster.assignor.solvers.folded_costs import Table, highest
 from muster.assignor.solvers.shares import Counts, Together
-from muster.assignor.solvers.spread import Spread
 from muster.protocol.tasks import IntArray
-
-_MAX_COST = 1 << 42
-"""The solver multiplies costs by the number of nodes; beyond this it would overflow."""
 
 
 class Box(NamedTuple):
@@ -31,65 +26,6 @@ class Box(NamedTuple):
     low: Counts
     high: Counts
     together: Together | None = None
-
-
-def folded(figures: Iterable[Longs]) -> Longs:
-    """Fold figures into one cost: a lower earlier figure outweighs any difference in later ones.
-
-    Args:
-        figures: int64[T, M] each, at least 0, most important first. Figures that no longer fit
-            into the number are left out.
-    """
-    cost: Longs | None = None
-    for figure in figures:
-        if cost is None:
-            cost = figure.astype(np.int64)
-            continue
-        base = int(figure.max(axis=1).sum()) + 1
-        if (int(cost.max(axis=1, initial=0).sum()) + 1) * base > _MAX_COST:
-            break
-        cost = cost * base + figure
-    assert cost is not None
-    return cost
-
-
-class Table(NamedTuple):
-    """What a flow minimises.
-
-    Attributes:
-        price: int64[K, M], of each choice; below 0 = forbidden.
-        spread: how units are spread; None = steps have no prices.
-        step: factor of the steps' prices.
-        upper_bound: a number above the cost of any placement.
-    """
-
-    price: Longs
-    spread: Spread | None
-    step: int
-    upper_bound: int
-
-    @classmethod
-    def of(
-        cls, cost: Longs, tie: Longs, spread: Spread | None, last: Longs | None, need: int
-    ) -> Table:
-        """Fold figures in order of weight; those that no longer fit are left out."""
-        folded_price, step = folded([np.maximum(cost, 0), tie]), 0
-        if spread is not None:
-            base = spread.range * len(cost) * need + 1
-            if _highest(folded_price, need) * base <= _MAX_COST:
-                folded_price, step = folded_price * base, 1
-            elif spread.window is None:
-                spread = None
-        if last is not None:
-            base = _highest(last, need)
-            if (_highest(folded_price, need) + step * len(cost) * need) * base <= _MAX_COST:
-                folded_price, step = folded_price * base + last, step * base
-        return cls(np.where(cost < 0, -1, folded_price), spread, step, _highest(cost, need))
-
-
-def _highest(price: Longs, need: int) -> int:
-    """A number above the cost of any placement."""
-    return int(np.maximum(price, 0).max(axis=1, initial=0).sum()) * need + 1
 
 
 def placed(table: Table, box: Box, need: int, unit: IntArray | None) -> IntArray | None:
@@ -127,7 +63,7 @@ def _within(
     network.supply(sink, -need * tasks)
     row, column = np.nonzero(table.price >= 0)
     gate, unit_of = member[None, :], np.zeros(tasks, dtype=np.int32)
-    upper_bound = _highest(table.price, need)
+    upper_bound = highest(table.price, need)
     if unit is not None and most is not None:
         gate, unit_of = network.nodes(most.size).reshape(most.shape), unit
         network.arcs(gate, member[None, :], most, 0)

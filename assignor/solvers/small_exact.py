@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.solvers.cheapest_in_box import Box, Table, placed
+from muster.assignor.solvers.cheapest_in_box import Box, placed
 from muster.assignor.solvers.flow import Longs
+from muster.assignor.solvers.folded_costs import Table
 from muster.assignor.solvers.shares import Counts, filled_shares, left_to_others
 from muster.assignor.solvers.spread import Spread
 from muster.protocol.tasks import IntArray

@@ -15,9 +15,10 @@ from math import lcm
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.solvers.cheapest_in_box import Box, Table, placed
+from muster.assignor.solvers.cheapest_in_box import Box, placed
 from muster.assignor.solvers.fewest_moves import MAX_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.flow import Network
+from muster.assignor.solvers.folded_costs import Table
 from muster.assignor.solvers.shares import Counts, shares
 from muster.assignor.solvers.small_exact import small
 from muster.assignor.solvers.spread import Spread

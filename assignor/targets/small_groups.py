@@ -19,8 +19,9 @@ import numpy as np
 
 from muster.assignor.copy_lags import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
-from muster.assignor.solvers.cheapest_in_box import Box, folded
+from muster.assignor.solvers.cheapest_in_box import Box
 from muster.assignor.solvers.fewest_moves import held
+from muster.assignor.solvers.folded_costs import folded
 from muster.assignor.solvers.small_exact import boxes, cheapest, least_uneven, overlaps
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.targets.cost_tables import Figures

@@ -20,7 +20,7 @@ from muster.assignor.ignored_settings import ignored_pins, ignored_settings
 from muster.assignor.kip924.plugin_answer import TaskAssignmentException, unchanged
 from muster.assignor.kip924.validation import Claim, first_violation
 from muster.assignor.model import Assignor, GroupView, Placement
-from muster.assignor.targets.previous_counts import FromPrevious
+from muster.assignor.targets.racks_with_kept_counts import FromPrevious
 from muster.cli.options import add_answers, positive
 from muster.documents.json_files import answer_lines, load
 from muster.documents.problem import Problem, answer, as_text, parse_problem

@@ -20,8 +20,8 @@ from muster.assignor.ignored_settings import CONDITIONS, ignored_pins, ignored_s
 from muster.assignor.model import group_view
 from muster.assignor.registry import BUILT_IN
 from muster.assignor.targets import standby
-from muster.assignor.targets.previous_counts import optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
+from muster.assignor.targets.racks_with_kept_counts import optimised_standbys
 from muster.protocol.records import MemberAssignment
 from muster.protocol.settings import (
     CONNECT_ASSIGNORS,

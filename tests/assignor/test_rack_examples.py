@@ -14,8 +14,8 @@ from muster.assignor.api import Graph, InvalidGraph
 from muster.assignor.high_availability_assignor import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.score import score
-from muster.assignor.targets.previous_counts import FromPrevious, optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
+from muster.assignor.targets.racks_with_kept_counts import FromPrevious, optimised_standbys
 from muster.protocol.tasks import Subtopology
 
 RACKS = {"0": [["r0", "r1"], ["r1", "r2"]], "1": [["r0", "r2"], ["r1", "r3"]]}

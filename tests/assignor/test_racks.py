@@ -15,8 +15,8 @@ from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_
 from muster.assignor.registry import get
 from muster.assignor.score import score
 from muster.assignor.targets import strategies, traffic
-from muster.assignor.targets.previous_counts import FromPrevious, optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
+from muster.assignor.targets.racks_with_kept_counts import FromPrevious, optimised_standbys
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 

@@ -16,7 +16,7 @@ from muster.assignor import check
 from muster.assignor.model import GroupView, Placement, group_view
 from muster.assignor.registry import get
 from muster.assignor.targets import standby
-from muster.assignor.targets.previous_counts import FromPrevious
+from muster.assignor.targets.racks_with_kept_counts import FromPrevious
 from muster.cli.assign import solve
 from muster.protocol.tasks import Subtopology
 
