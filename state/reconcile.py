@@ -113,11 +113,11 @@ def _stepping(draft: Draft) -> _Stepping:
     affected_slots.append(target_before[target_before != group_before.owned.holder])
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
     affected_slots.append(draft.owned.holder[draft.owned.revoking])
+    affected_pairs = [draft.owned.duplicate]
     for role in COPY_ROLES:
         wanted, kept, releasing = draft.owned.copies[role]
-        affected_slots += (slot_of(minus(wanted, kept)), slot_of(minus(kept, wanted)))
-        affected_slots.append(slot_of(releasing))
-    affected_slots.append(slot_of(draft.owned.duplicate))
+        affected_pairs += (minus(wanted, kept), minus(kept, wanted), releasing)
+    affected_slots.append(slot_of(np.concatenate(affected_pairs)))
     affected_slots.append(np.array([o.slot for o in draft.owned.orphans], dtype=np.int32))
     may_step = np.zeros(count, dtype=np.bool_)
     for slots_part in affected_slots:
