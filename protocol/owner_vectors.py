@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from muster.protocol.bits import (
+    FEW,
     WORD_BITS_MAX,
     BitReader,
     BitWriter,
@@ -41,6 +43,8 @@ CODEC = 1
 CONSTANT, RUNS, RADIX, RANS, DEFLATE = range(5)
 SLOTS_MAX = 1 << 24
 RANS_OWNERS_MAX = 1 << 14
+VECTORS_KEPT = 1 << 12
+"""A process caches this many vectors of at most `FEW` tasks, each at most 600 bytes."""
 _SAMPLE = 8192
 _FEW = 1 << 17
 """From this many tasks on, rANS's lanes are full enough to be as fast as the other forms."""
@@ -48,6 +52,18 @@ _FEW = 1 << 17
 
 def encode_owners(owners: IntArray) -> bytes:
     """The bytes of an owner vector."""
+    if len(owners) <= FEW:
+        return _few(owners.astype(np.int32).tobytes())
+    return _encoded(owners)
+
+
+@lru_cache(VECTORS_KEPT)
+def _few(owners: bytes) -> bytes:
+    """The bytes of a vector of few tasks; the next records of a group have nearly the same ones."""
+    return _encoded(np.frombuffer(owners, dtype=np.int32))
+
+
+def _encoded(owners: IntArray) -> bytes:
     out = bytearray((CODEC,))
     if len(owners) == 0:
         return bytes(out)

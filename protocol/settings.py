@@ -74,9 +74,9 @@ class Settings:
         if self == before:
             return {}
         return {
-            s.key: value
-            for s in SETTINGS
-            if (value := getattr(self, s.field)) != getattr(before, s.field)
+            key: value
+            for field, key in KEY_OF.items()
+            if (value := getattr(self, field)) != getattr(before, field)
         }
 
 
@@ -298,6 +298,8 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_KEY = {s.key: s for s in SETTINGS}
 KEYS = tuple(_BY_KEY)
+KEY_OF = {s.field: s.key for s in SETTINGS}
+"""Attribute of `Settings` → key, in the order of the table."""
 
 DEFAULT_ASSIGNOR = "high-availability"
 """The assignor of a group whose config names none."""

@@ -8,6 +8,7 @@ general writer in `taskset`. Segments for which `read` returns None are left to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from muster.protocol.bits import RICE_PARAMETER_MAX, ZEROS, put_varint
@@ -16,12 +17,18 @@ POSITIONS_MAX = 48
 """From about this many positions on, the general writer is as fast."""
 NOTHING, RUNS, GAPS, TRIPLETS, BITMAP = range(5)
 """The forms of a segment."""
+SEGMENTS_KEPT = 1 << 12
+"""A process caches this many segments, each with its positions at most 3 kB."""
 _Rice = tuple[int, int]
 """Parameter and number of bits of a list in its Rice code."""
 
 
-def shortest(positions: Sequence[int], size: int) -> bytes:
-    """The shortest form of ascending, distinct positions below `size`; there is at least one."""
+@lru_cache(SEGMENTS_KEPT)
+def shortest(positions: tuple[int, ...], size: int) -> bytes:
+    """The shortest form of ascending, distinct positions below `size`; there is at least one.
+
+    It is cached, because most sets of a small group are in its next records too.
+    """
     forms = [_runs(positions), _gaps(positions)]
     if size <= 8 * len(positions) + 64:
         forms += [_triplets(positions, size), _bitmap(positions, size)]

@@ -168,6 +168,8 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
 def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
     """The ready pairs: learners in the field `ready`, the others in an extra."""
     ready = snapshot.ready
+    if len(ready) == 0:  # the common case
+        return {"ready": encode_pairs(ready, count, snapshot.learner)}
     learning = np.isin(codes(ready), codes(snapshot.learner))
     row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
     if not learning.all():
@@ -178,10 +180,11 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
 
 def _flags_row(snapshot: GroupSnapshot) -> Row:
     """The extras of members' flags, without those that no member has."""
+    flagged = {name: those for name in _FLAGS if (those := getattr(snapshot, name))}
+    if not flagged:
+        return {}
     slots = np.fromiter((member.slot for member in snapshot.members), dtype=np.int64)
-    flagged = {name: getattr(snapshot, name) for name in _FLAGS}
-    extras = {name: encode_flags(np.isin(slots, those)) for name, those in flagged.items() if those}
-    return {"extras": extras} if extras else {}
+    return {"extras": {n: encode_flags(np.isin(slots, those)) for n, those in flagged.items()}}
 
 
 def _flagged(name: str, extras: Row, members: tuple[MemberEntry, ...]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -127,9 +127,8 @@ class TaskTable:
             sorted(units, key=lambda u: (isinstance(u, Connector), unit_order(u.name)))
         )
         sizes = [unit.size for unit in self.units]
-        self.start: IntArray = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(
-            np.int32
-        )
+        starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
+        self.start: IntArray = starts.astype(np.int32)
         self._unit_index: dict[tuple[str, bool], int] = {}
         self._printed: dict[str, int] = {}  # cache of `index`: placements look up pins each time
         for position, unit in enumerate(self.units):

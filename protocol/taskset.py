@@ -246,7 +246,7 @@ def _direct(positions: Positions, size: int) -> bytes:
     if len(positions) == 0:
         return bytes((NOTHING,))
     if len(positions) <= POSITIONS_MAX:
-        return shortest(positions.tolist(), size)
+        return shortest(tuple(positions.tolist()), size)
     forms = [_runs(positions), _gaps(positions)]
     if size <= 8 * len(positions) + 64:
         member = np.zeros(-(-size // 3) * 3, dtype=np.uint8)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from muster.protocol.events import GroupConfig
-from muster.protocol.settings import SETTINGS, Settings
+from muster.protocol.settings import KEY_OF, Settings
 from muster.protocol.topics import TopicKind
 from muster.state import drains, found_topics, session_timeouts
 from muster.state.draft import Draft
-
-_KEYS = {setting.field: setting.key for setting in SETTINGS}
 
 
 def configure(draft: Draft, event: GroupConfig) -> None:
@@ -51,14 +48,13 @@ def offset_of(through: Mapping[tuple[str, int], int]) -> int:
 def _set(draft: Draft, settings: Settings) -> None:
     old_settings = draft.settings
     changed_fields = [
-        field.name
-        for field in fields(Settings)
-        if getattr(old_settings, field.name) != getattr(settings, field.name)
+        field for field in KEY_OF if getattr(old_settings, field) != getattr(settings, field)
     ]
     draft.settings = settings
     if not changed_fields:
         return
-    draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in changed_fields))}")
+    keys = sorted(KEY_OF[field] for field in changed_fields)
+    draft.causes.add(f"config changed: {', '.join(keys)}")
     if "scale_down_timeout_ms" in changed_fields:
         for slot in draft.roster.slots:
             drains.set_deadline(draft, slot)

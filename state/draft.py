@@ -46,7 +46,7 @@ from muster.state.ownership import (
     Orphan,
     Ownership,
     codes,
-    contains,
+    minus,
     pairs_of,
     slot_of,
     task_of,
@@ -385,10 +385,10 @@ class Draft:
         self.set_holder(tasks[is_free], slot, giving_up=giving_up)
         held_by_others = tasks[~is_free & (holders != slot)]
         duplicate = union(self.owned.duplicate, pairs_of(held_by_others, slot))
-        self.owned.duplicate = _minus(duplicate, pairs_of(tasks[is_free], slot))
+        self.owned.duplicate = minus(duplicate, pairs_of(tasks[is_free], slot))
         claimed = pairs_of(tasks, slot)
         for role, copies in self.owned.copies.items():
-            kept, releasing = _minus(copies.kept, claimed), _minus(copies.releasing, claimed)
+            kept, releasing = minus(copies.kept, claimed), minus(copies.releasing, claimed)
             self.owned.set_copies(role, kept=kept, releasing=releasing)
 
     def claim_each(self, tasks: IntArray, slots: IntArray, giving_up: BoolArray) -> None:
@@ -459,9 +459,3 @@ def _differ(value: Any, other_value: Any) -> bool:  # noqa: ANN401  # values of 
 
 def _without(pairs: Codes, leaves: BoolArray) -> Codes:
     return pairs[~leaves[slot_of(pairs)]] if len(pairs) else pairs
-
-
-def _minus(pairs: Codes, others: Codes) -> Codes:
-    if not contains(pairs, others).any():  # the common case: a look-up of a few pairs
-        return pairs
-    return pairs[~contains(others, pairs)]

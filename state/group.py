@@ -287,7 +287,6 @@ class Group:
         """The record to publish for the group as it is."""
         owned, target, timers, lags = self.owned, self.target, self.timers, self.owned.lags
         standby, learner = (owned.copies[role] for role in COPY_ROLES)
-        pairs = np.column_stack((task_of(lags.pair), slot_of(lags.pair), lags.offsets))
         deadlines = (timers.delay_until_ms, timers.followup_ms, *timers.drain_until_ms.values())
         sessions = self.sessions
         return GroupSnapshot(
@@ -311,7 +310,7 @@ class Group:
             standby_revoking=_rows(standby.releasing),
             learner_revoking=_rows(learner.releasing),
             ready=_rows(owned.ready),
-            lags=pairs.astype(np.int64).reshape(-1, 3),
+            lags=np.column_stack((_rows(lags.pair), lags.offsets)),
             lag_ms=lags.reported_ms,
             moves=target.moves,
             cause=self.cause,
@@ -403,6 +402,8 @@ def _copies(wanted: IntArray, held: IntArray, going: IntArray) -> Copies:
 
 
 def _rows(pairs: Codes) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    if len(pairs) == 0:  # the common case
+        return np.empty((0, 2), dtype=np.int32)
     return np.column_stack((task_of(pairs), slot_of(pairs))).astype(np.int32)
 
 

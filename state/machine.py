@@ -215,8 +215,9 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
 
 def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
-    if run:
-        draft.newest = run[-1].origin
+    if not run:
+        return
+    draft.newest = run[-1].origin
     at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
     while run:
         sessions = draft.sessions

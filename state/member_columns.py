@@ -129,6 +129,8 @@ def _renewed(
     new_values = [(s, field.default if m is None else field.value_of(m)) for s, m in changed]
     if field.optional and column is None and all(value == field.default for _, value in new_values):
         return None
+    if column is not None and len(column) == count and all(column[s] == v for s, v in new_values):
+        return column  # of a member that changes, most fields stay the same
     renewed: NDArray[Any] = np.empty(count, dtype=field.dtype)
     renewed.fill(field.default)
     if column is not None:

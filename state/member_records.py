@@ -91,6 +91,8 @@ def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
 
 def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> dict[int, TaskSet]:
     """Slot → the set of its tasks; `task` must ascend."""
+    if len(task) == 0:
+        return {}
     is_addressed = draft.mask(slots)[slot]
     task, slot = task[is_addressed], slot[is_addressed]
     order = np.argsort(slot, kind="stable")

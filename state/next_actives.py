@@ -22,6 +22,8 @@ def awaited(group: Group | Draft) -> Codes:
 def standbys(group: Group | Draft) -> Codes:
     """Standbys that become active on their member, caught up or not."""
     kept = group.owned.copies[Role.STANDBY].kept
+    if len(kept) == 0:
+        return kept
     coming = _at_destination(group, group.target.destination != group.owned.holder)
     return np.intersect1d(coming, kept, assume_unique=True)
 

@@ -77,6 +77,13 @@ def contains(pairs: Codes | IntArray, candidates: Codes | IntArray) -> BoolArray
     return are_among
 
 
+def minus(pairs: Codes, others: Codes) -> Codes:
+    """The pairs that are not among the others."""
+    if not contains(pairs, others).any():  # the common case: a look-up of a few pairs
+        return pairs
+    return pairs[~contains(others, pairs)]
+
+
 def _distinct(pairs: Codes) -> Codes:
     """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
     if len(pairs) > 1 and not (pairs[1:] > pairs[:-1]).all():

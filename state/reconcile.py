@@ -34,7 +34,16 @@ from muster.state import expected_digests, lag, next_actives, recovery, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import AGREED, FENCED, later
-from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, codes, slot_of, task_of, union
+from muster.state.ownership import (
+    COPY_ROLES,
+    NO_MEMBER,
+    Codes,
+    codes,
+    minus,
+    slot_of,
+    task_of,
+    union,
+)
 
 
 @dataclass(slots=True)
@@ -104,11 +113,11 @@ def _stepping(draft: Draft) -> _Stepping:
     affected_slots.append(target_before[target_before != group_before.owned.holder])
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
     affected_slots.append(draft.owned.holder[draft.owned.revoking])
+    affected_pairs = [draft.owned.duplicate]
     for role in COPY_ROLES:
         wanted, kept, releasing = draft.owned.copies[role]
-        affected_slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
-        affected_slots.append(slot_of(releasing))
-    affected_slots.append(slot_of(draft.owned.duplicate))
+        affected_pairs += (minus(wanted, kept), minus(kept, wanted), releasing)
+    affected_slots.append(slot_of(np.concatenate(affected_pairs)))
     affected_slots.append(np.array([o.slot for o in draft.owned.orphans], dtype=np.int32))
     may_step = np.zeros(count, dtype=np.bool_)
     for slots_part in affected_slots:
@@ -129,7 +138,6 @@ def _stepping(draft: Draft) -> _Stepping:
 
 def _revoke(draft: Draft, stepping: _Stepping) -> None:
     """Pending revocation' = A − X."""
-    is_away = np.append(draft.roster.columns.away, False)
     lost_tasks = np.flatnonzero(draft.target.active != draft.owned.holder)
     lost_tasks = lost_tasks[
         stepping.open[draft.owned.holder[lost_tasks]] & ~draft.owned.revoking[lost_tasks]
@@ -137,19 +145,23 @@ def _revoke(draft: Draft, stepping: _Stepping) -> None:
     if len(lost_tasks):
         holder, revoking = draft.owned.holder.copy(), draft.owned.revoking.copy()
         stepping.changed[holder[lost_tasks]] = True
+        is_away = draft.roster.columns.away
         holder_is_away = is_away[holder[lost_tasks]]  # a member that is away has stopped everything
         revoking[lost_tasks[~holder_is_away]] = True
         holder[lost_tasks[holder_is_away]] = NO_MEMBER
         draft.owned.holder, draft.owned.revoking = holder, revoking
     for role in COPY_ROLES:
         wanted, kept, releasing = draft.owned.copies[role]
-        surplus_copies = np.setdiff1d(kept, wanted, assume_unique=True)
+        surplus_copies = minus(kept, wanted)
+        if len(surplus_copies) == 0:
+            continue
         surplus_copies = surplus_copies[
             stepping.open[slot_of(surplus_copies)] & ~_changes_role(draft, surplus_copies)
         ]
         if len(surplus_copies):
             stepping.changed[slot_of(surplus_copies)] = True
-            kept = np.setdiff1d(kept, surplus_copies, assume_unique=True)
+            is_away = draft.roster.columns.away
+            kept = minus(kept, surplus_copies)
             releasing = union(releasing, surplus_copies[~is_away[slot_of(surplus_copies)]])
             draft.owned.set_copies(role, kept=kept, releasing=releasing)
     stepping.owes = releases.owing(draft)
@@ -180,7 +192,7 @@ def _grant(draft: Draft, stepping: _Stepping) -> None:
         _leave_role(draft, codes(granted.astype(np.int32), draft.target.active[granted]))
     for role in COPY_ROLES:
         wanted, kept, _ = draft.owned.copies[role]
-        gained = np.setdiff1d(wanted, kept, assume_unique=True)
+        gained = minus(wanted, kept)
         gained = gained[may_gain[slot_of(gained)]]
         if len(gained):
             stepping.changed[slot_of(gained)] = True
@@ -192,7 +204,7 @@ def _leave_role(draft: Draft, granted: Codes) -> None:
     """Drop the copies that members had of tasks granted to them in another role now."""
     for role in COPY_ROLES:
         kept = draft.owned.copies[role].kept
-        draft.owned.set_copies(role, kept=np.setdiff1d(kept, granted, assume_unique=True))
+        draft.owned.set_copies(role, kept=minus(kept, granted))
 
 
 def _transit(draft: Draft, stepping: _Stepping) -> set[int]:

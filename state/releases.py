@@ -121,9 +121,8 @@ def owing(draft: Draft) -> BoolArray:
     """bool[slots + 1]: members that hold something they must give up."""
     owes_release = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
     owes_release[draft.owned.holder[draft.owned.revoking]] = True
-    for role in COPY_ROLES:
-        owes_release[slot_of(draft.owned.copies[role].releasing)] = True
-    owes_release[slot_of(draft.owned.duplicate)] = True
+    owed_pairs = [draft.owned.copies[role].releasing for role in COPY_ROLES]
+    owes_release[slot_of(np.concatenate((*owed_pairs, draft.owned.duplicate)))] = True
     owes_release[[o.slot for o in draft.owned.orphans]] = True
     owes_release[-1] = False
     return owes_release

@@ -133,6 +133,6 @@ def _would_prove(draft: Draft, new_mark: Mark) -> bool:
     """Whether this mark would start a member's time that the published mark does not start."""
     published = draft.sessions.published_mark
     unstarted_slots = set(draft.sessions.demands_without_deadline(new_mark.taken))
-    if published.coordinator_epoch == new_mark.coordinator_epoch:
+    if unstarted_slots and published.coordinator_epoch == new_mark.coordinator_epoch:
         unstarted_slots -= set(draft.sessions.demands_without_deadline(published.taken))
     return bool(unstarted_slots)

@@ -175,7 +175,8 @@ def open_lane(
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
     quick = _heartbeats(parsed.group, entries, topics)
     budget = Budget(limits, _newest_ms(entries))
-    reader = _Reader(key, topics, schemas, budget, Budget(limits), gate)
+    doubted = budget if gate is None else Budget(limits)
+    reader = _Reader(key, topics, schemas, budget, doubted, gate)
     # Configs are read first, because they raise the limits. The newest one and the newest of what
     # was found are read before the others, which they replace.
     places = [p for p in range(len(entries)) if p not in quick and reader.is_config(entries[p])]

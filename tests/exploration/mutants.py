@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "a copy ends when its member runs the task",
         reconcile._leave_role,
-        "np.setdiff1d(kept, granted, assume_unique=True)",
+        "minus(kept, granted)",
         "kept",
         LEARNER,
     ),
