@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from muster.protocol import event_rows, record_rows
-from muster.protocol.covers import HEARD_MAX
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -56,6 +55,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.snapshot import snapshot_from, snapshot_row
 from muster.protocol.taskset import SET_TASKS_MAX
+from muster.protocol.tick_covers import HEARD_MAX
 from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]

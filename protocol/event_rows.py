@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from muster.protocol import rows, source_rows, task_rows
-from muster.protocol.covers import HEARD_MAX, cover_from, cover_row
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -21,6 +20,7 @@ from muster.protocol.framing import INT_MAX, Row
 from muster.protocol.ids import GroupId, check_names, member_from
 from muster.protocol.sources import source_json
 from muster.protocol.taskset import SET_TASKS_MAX, units_of
+from muster.protocol.tick_covers import HEARD_MAX, cover_from, cover_row
 from muster.protocol.unit_names import units_fields
 from muster.protocol.unit_names import units_from as event_units
 

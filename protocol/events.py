@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
-from muster.protocol.covers import Cover
 from muster.protocol.digest import Holding
 from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Unit
+from muster.protocol.tick_covers import Cover
 
 
 class Origin(NamedTuple):

@@ -31,9 +31,9 @@ from muster.state import (
     causes,
     deafness,
     fencing,
+    lost_checkpoint,
     membership,
     placement_pauses,
-    recovery,
     session_clock,
 )
 from muster.state.draft import Draft
@@ -77,7 +77,7 @@ def prove(draft: Draft, tick: Tick) -> None:
     """
     if tick.published is None:
         return
-    recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
+    lost_checkpoint.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.publishes_again = True
         draft.sessions.renew_wake_up()
@@ -166,7 +166,7 @@ def next_ms(draft: Draft) -> int | None:
         deadlines_ms.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
     if draft.roster and places(draft.table, draft.assignor) and placement_pauses.is_shut(draft):
         deadlines_ms.append(placement_pauses.gate_ms(draft))
-    if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:
+    if draft.roster and lost_checkpoint.is_unverified(draft) and not draft.recovery.asked:
         until_ms = draft.recovery.unverified_until_ms
         if until_ms is not None and until_ms != UNPROVED:
             deadlines_ms.append(until_ms)

@@ -97,7 +97,7 @@ class Draft:
         replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
         turned_away: (member id, incarnation, fault) of non-members answered in this batch; see
-            `turned_away.py`.
+            `refusal_answers.py`.
         newest: origin of the newest event of this batch.
         asks_members: a new coordinator takes its first batch of a group that was read back.
         publishes_again: the record is published even if nothing in it changed.

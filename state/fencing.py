@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
-from muster.state import causes, drains, turned_away
+from muster.state import causes, drains, refusal_answers
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, DEAF, FENCED, MUTE, REFUSED, UNREAD
 from muster.state.ownership import COPY_ROLES, slot_of, task_of
@@ -65,10 +65,10 @@ def notify(draft: Draft, slot: int, message: str) -> None:
     """
     member = draft.member(slot)
     is_asked = slot in draft.recovery.asked
-    record = turned_away.fault_record(
+    record = refusal_answers.fault_record(
         draft,
         member.id,
-        turned_away.ANY_INCARNATION if is_asked else member.incarnation,
+        refusal_answers.ANY_INCARNATION if is_asked else member.incarnation,
         Fault.FENCED_MEMBER_EPOCH,
         message,
         member.revision,

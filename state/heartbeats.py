@@ -1,7 +1,7 @@
 """Heartbeats: those that the group reads itself, and those that its ticks carry.
 
 A tick carries the newest heartbeat of each member that heartbeats apart, and vouches for a span of
-broker time (`protocol.covers`). The group absorbs these heartbeats before it moves the session
+broker time (`protocol.tick_covers`). The group absorbs these heartbeats before it moves the session
 clock, so no member that wrote a heartbeat in that span expires.
 
 A member offers to heartbeat apart when it joins. The coordinator asks it to once a tick has shown,
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
-from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
-from muster.state import deafness, fencing, session_clock, turned_away
+from muster.protocol.tick_covers import Cover
+from muster.state import deafness, fencing, refusal_answers, session_clock
 from muster.state.draft import Draft
 from muster.state.liveness import (
     AGREED,
@@ -81,7 +81,7 @@ def _hear(draft: Draft, cover: Cover, session_before_ms: int) -> None:
     # An age above the interval is that of a heartbeat before a leave or an expiry.
     is_unknown = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
     unknown = np.flatnonzero(is_unknown).tolist()
-    turned_away.answer_unknowns(draft, (members[index] for index in unknown))
+    refusal_answers.answer_unknowns(draft, (members[index] for index in unknown))
     sessions = draft.sessions
     # A member that joined in this batch has no record yet: the heartbeat is of a session before.
     counts = (slots >= 0) & (slots == _slots_of(draft.group.roster, members))

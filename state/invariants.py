@@ -15,7 +15,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
-from muster.state import expected_digests, recovery
+from muster.state import expected_digests, lost_checkpoint
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import FENCED, UNREAD
@@ -160,7 +160,7 @@ def _epochs_are_ordered(group: Group) -> None:
 
 
 def _states_fit_what_is_waited_for(group: Group) -> None:
-    if recovery.is_halted(group):
+    if lost_checkpoint.is_halted(group):
         return
     owing_slots = [group.owned.holder[group.owned.revoking], slot_of(group.owned.duplicate)]
     owing_slots += [slot_of(copies.releasing) for copies in group.owned.copies.values()]

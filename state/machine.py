@@ -32,7 +32,7 @@ from muster.protocol.events import (
     Tick,
     TopicsFound,
 )
-from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
+from muster.protocol.records import Dictionary, GroupSnapshot, Record
 from muster.state import (
     causes,
     config_events,
@@ -43,26 +43,24 @@ from muster.state import (
     found_topics,
     heartbeats,
     lag,
+    lost_checkpoint,
     member_records,
     membership,
+    new_generation,
     placement,
     placement_pauses,
     reconcile,
-    recovery,
+    refusal_answers,
     reports,
     session_clock,
     superseded,
-    turned_away,
     wake_ups,
 )
 from muster.state.assignor_outcome import Aside
 from muster.state.draft import Draft, Lookup
-from muster.state.group import Group, places
+from muster.state.group import Group
 from muster.state.liveness import BROKERS_DIFFER_MS
-from muster.state.printable import cut
 from muster.state.session_clock import Times
-
-CAUSE_CHARS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +105,14 @@ def advance(
         superseded_group = replace(group, recovery=replace(group.recovery, successor=later_epoch))
         return Step(superseded_group, (), None, changed=False)
     if draft.asks_members:
-        recovery.begin(draft)
+        lost_checkpoint.begin(draft)
     elif not fresh:
         return Step(group, (), wake_ups.wake_ms(draft), changed=False)
     completed = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = wake_ups.wake_ms(draft)
-    turned_away.add_tombstones(draft)
+    refusal_answers.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     wake_up_records = wake_ups.publish(draft, wake_at_ms)
     changed = draft.changed
@@ -176,7 +174,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         _beat(draft, run)
         run = []
         draft.newest = event.origin
-        recovery.raise_floor(draft)
+        lost_checkpoint.raise_floor(draft)
         match event:
             case GroupConfig():
                 config_events.configure(draft, event)
@@ -252,7 +250,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session_times: Times) -> Non
     if not is_known_slot.all():
         for beat in run:
             if beat.member not in by_id:
-                turned_away.answer_unknown(draft, beat.member, turned_away.ANY_INCARNATION)
+                refusal_answers.answer_unknown(draft, beat.member, refusal_answers.ANY_INCARNATION)
         run = [beat for beat, is_known in zip(run, is_known_slot.tolist(), strict=True) if is_known]
         slots, session_times = slots[is_known_slot], session_times[is_known_slot]
     if not run:
@@ -267,8 +265,8 @@ def _settle(draft: Draft) -> None:
     draft.drop_gone()
     if draft.was_empty:
         _forget_rounds(draft)
-    recovery.verify_after_own_tick(draft)
-    if recovery.has_ended(draft):
+    lost_checkpoint.verify_after_own_tick(draft)
+    if lost_checkpoint.has_ended(draft):
         draft.due = True
         draft.touched |= set(draft.roster.slots)
     if draft.dead:
@@ -289,53 +287,19 @@ def _settle(draft: Draft) -> None:
     placement.follow_overtaken(draft)
     opens_generation = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if opens_generation:
-        _open_generation(draft)
+        new_generation.begin(draft)
         draft.target.is_overtaken |= draft.target.asked_ms is not None
     if not draft.roster and placement_pauses.is_pending(draft):
         _place_nothing(draft)
     placement.ask_follow_up_again(draft)
     draft.due |= draft.target.asked_ms is not None or placement_pauses.has_ended(draft)
     if (opens_generation or draft.due) and placement.due(draft):
-        draft.cause = _without_waits(draft)
+        draft.cause = new_generation.without_waits(draft)
         placement.place(draft)
     if not (draft.addressed or draft.touched or draft.acknowledged or draft.changed):
         return
     member_records.write(draft, reconcile.settle(draft))
     draft.acknowledged.clear()
-
-
-def _open_generation(draft: Draft) -> None:
-    no_tasks_text = no_tasks(draft.id, declares=bool(draft.sources))
-    if not places(draft.table, draft.assignor):
-        parts = [str(draft.causes), no_tasks_text]  # without tasks, earlier causes decided nothing
-    elif placement_pauses.is_pending(draft):
-        # A generation may stay pending, with new causes in every batch: the first ones are kept.
-        earlier_causes, failure = causes.parted(_without_waits(draft))
-        earlier_causes = cut(earlier_causes, CAUSE_CHARS_MAX)
-        if draft.causes.has_members(causes.JOINED) and placement_pauses.is_starting(draft):
-            # One list of all members that joined, instead of one list for each batch.
-            earlier_causes = causes.without(earlier_causes, causes.JOINED)
-            for slot in draft.roster.slots:
-                draft.causes.member(causes.JOINED, draft.member(slot).id)
-        parts = [earlier_causes, str(draft.causes), failure]
-    else:
-        parts = [str(draft.causes)]
-    if not placement_pauses.is_pending(draft):
-        draft.generation += 1
-        draft.target.moves = ()
-        draft.target.asked_ms = None  # a follow-up of the generation before is of no use any more
-    if recovery.is_unverified(draft) and places(draft.table, draft.assignor):
-        parts.append(recovery.WAITS)
-    draft.cause = "; ".join(filter(None, parts))
-    draft.timers.followup_ms = None
-
-
-def _without_waits(draft: Draft) -> str:
-    """The cause of the pending generation without what it waits for."""
-    cause = draft.cause
-    for waiting_text in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
-        cause = cause.removesuffix(waiting_text).removesuffix("; ")
-    return cause
 
 
 def _place_nothing(draft: Draft) -> None:

@@ -23,9 +23,9 @@ from muster.state import (
     drains,
     held_tasks,
     lag,
-    recovery,
+    lost_checkpoint,
+    refusal_answers,
     releases,
-    turned_away,
 )
 from muster.state.draft import Draft
 from muster.state.group import Member
@@ -36,7 +36,7 @@ def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.roster.by_id.get(event.member)
     if not held_tasks.has_room(draft, event.holding, slot):
-        turned_away.answer(draft, event, Fault.INVALID_REQUEST, held_tasks.TOO_MANY_UNKNOWN)
+        refusal_answers.answer(draft, event, Fault.INVALID_REQUEST, held_tasks.TOO_MANY_UNKNOWN)
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
@@ -45,7 +45,7 @@ def join(draft: Draft, event: Join) -> None:
         slot if event.instance_id is None else draft.roster.by_instance.get(event.instance_id, slot)
     )
     if slot_in_use is None and draft.dead:
-        turned_away.answer(draft, event, Fault.GROUP_ID_NOT_FOUND, draft.cause)
+        refusal_answers.answer(draft, event, Fault.GROUP_ID_NOT_FOUND, draft.cause)
         return
     if slot_in_use is None:
         _admit(draft, event)
@@ -59,13 +59,13 @@ def join(draft: Draft, event: Join) -> None:
     if event.instance_id is not None and occupant.instance_id == event.instance_id:
         fault, name = Fault.UNRELEASED_INSTANCE_ID, f"instance id {event.instance_id}"
     message = f"{name} is in use by a live process; try again when it has left or expired"
-    turned_away.answer(draft, event, fault, message)
+    refusal_answers.answer(draft, event, fault, message)
 
 
 def _admit(draft: Draft, event: Join) -> None:
     if len(draft.roster) >= draft.settings.group_max_size:
         message = f"the group has its {draft.settings.group_max_size} members (group.max.size)"
-        turned_away.answer(draft, event, Fault.GROUP_MAX_SIZE_REACHED, message)
+        refusal_answers.answer(draft, event, Fault.GROUP_MAX_SIZE_REACHED, message)
         return
     member = Member(
         id=event.member,
@@ -90,7 +90,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     """
     if absent.id != event.member and event.member in draft.roster.by_id:
         message = f"member id {event.member} is in use by another member"
-        turned_away.answer(draft, event, Fault.MEMBER_ID_IN_USE, message)
+        refusal_answers.answer(draft, event, Fault.MEMBER_ID_IN_USE, message)
         return
     if absent.id != event.member:
         draft.tombstone(absent.id)
@@ -106,7 +106,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     draft.sessions.cancel_demand(absent.slot)
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
-    if recovery.is_halted(draft):
+    if lost_checkpoint.is_halted(draft):
         draft.free(draft.tasks_of(absent.slot))
     _answer_join(draft, absent.slot, event)
 
@@ -142,7 +142,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     is_apart = event.apart and draft.sessions.is_listened_to(draft.settings.session_timeout_ms)
     draft.sessions.offer(slot, event.apart, is_apart)
     draft.sessions.hear(slot)
-    recovery.ask_newcomer(draft, slot)
+    lost_checkpoint.ask_newcomer(draft, slot)
     draft.free_gone()
     held_tasks.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)

@@ -31,7 +31,7 @@ from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
 from muster.protocol.taskset import units_of_table, units_version
-from muster.state import causes, config_events, deadlines, lag, placement_pauses, recovery
+from muster.state import causes, config_events, deadlines, lag, lost_checkpoint, placement_pauses
 from muster.state.assignor_outcome import Answer, Aside, Failure, Outcome
 from muster.state.causes import Causes
 from muster.state.draft import Draft
@@ -522,6 +522,10 @@ def due(draft: Draft) -> bool:
 
 def _may_ask(draft: Draft) -> bool:
     """Whether there are tasks and members to place, the group may act, and no round is open."""
-    if recovery.is_halted(draft) or not draft.roster or not places(draft.table, draft.assignor):
+    if (
+        lost_checkpoint.is_halted(draft)
+        or not draft.roster
+        or not places(draft.table, draft.assignor)
+    ):
         return False
     return not (draft.target.again and deadlines.is_releasing(draft))

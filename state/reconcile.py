@@ -30,7 +30,7 @@ import numpy as np
 
 from muster.assignor.model import BoolArray
 from muster.protocol.records import MemberState
-from muster.state import expected_digests, lag, next_actives, recovery, releases
+from muster.state import expected_digests, lag, lost_checkpoint, next_actives, releases
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import AGREED, FENCED, later
@@ -66,7 +66,7 @@ class _Stepping:
 def settle(draft: Draft) -> list[int]:
     """Move every affected member one step; returns the slots that need a record, ascending."""
     touched = draft.touched | draft.addressed | draft.acknowledged
-    if recovery.is_halted(draft):
+    if lost_checkpoint.is_halted(draft):
         _note_acknowledged(draft)
     else:
         stepping = _stepping(draft)
@@ -123,7 +123,7 @@ def _stepping(draft: Draft) -> _Stepping:
     for slots_part in affected_slots:
         may_step[slots_part] = True
     may_step[list(draft.addressed | draft.acknowledged)] = True
-    if recovery.is_halted(group_before):  # members may wait for nothing more
+    if lost_checkpoint.is_halted(group_before):  # members may wait for nothing more
         may_step[list(draft.roster.slots)] = True
     may_step[-1] = False
     for slot in np.flatnonzero(may_step).tolist():

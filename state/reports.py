@@ -21,10 +21,10 @@ from muster.state import (
     fencing,
     held_tasks,
     lag,
-    recovery,
+    lost_checkpoint,
+    refusal_answers,
     releases,
     session_timeouts,
-    turned_away,
 )
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
@@ -39,15 +39,15 @@ def report(draft: Draft, event: Report) -> None:
     """Absorb a report, which says in full what a member holds."""
     slot = draft.roster.by_id.get(event.member)
     if slot is None:
-        turned_away.answer_unknown(draft, event.member, event.incarnation)
+        refusal_answers.answer_unknown(draft, event.member, event.incarnation)
         return
     member = draft.member(slot)
     if member.incarnation != event.incarnation:
         if member.instance_id is not None:
             message = f"instance id {member.instance_id} has been taken over by another process"
-            turned_away.answer(draft, event, Fault.FENCED_INSTANCE_ID, message)
+            refusal_answers.answer(draft, event, Fault.FENCED_INSTANCE_ID, message)
         else:
-            turned_away.answer_unknown(draft, event.member, event.incarnation)
+            refusal_answers.answer_unknown(draft, event.member, event.incarnation)
         return
     if member.away:
         return  # it was written before the leave, after which the process runs nothing
@@ -55,7 +55,7 @@ def report(draft: Draft, event: Report) -> None:
     deafness.note_reading(draft, slot)
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
-    recovery.prove(draft, event.coordinator_epoch)
+    lost_checkpoint.prove(draft, event.coordinator_epoch)
     answers_question = slot in draft.recovery.asked
     if answers_question:
         if not _take_answer(draft, slot, event):
@@ -80,7 +80,7 @@ def report(draft: Draft, event: Report) -> None:
 
 def _take_answer(draft: Draft, slot: int, event: Report) -> bool:
     """Adopt an answer to a new coordinator's question; False = it is none, or was refused."""
-    if not recovery.is_answer(draft, slot, event):
+    if not lost_checkpoint.is_answer(draft, slot, event):
         return False
     if max(event.epoch, event.revision) > COUNT_MAX:
         reported = f"epoch {event.epoch}, revision {event.revision}"

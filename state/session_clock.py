@@ -3,7 +3,7 @@
 - It follows the group clock (the newest broker timestamp that was read), but one jump counts for at
   most one *step* (`step_of`). So a coordinator or a broker that was away for an hour expires no
   member: the hour counts for one step, and members have the rest of their sessions to be heard.
-- Where a member heartbeats apart (`protocol.covers`), the heartbeats are not among the group's
+- Where a member heartbeats apart (`protocol.tick_covers`), the heartbeats are not among the group's
   records, so a later record does not prove that a member was silent. The session clock then moves
   only with the covers of ticks; `Liveness.covered_ms` is the broker time up to which it counted.
 - An event that is read from `muster.membership` in between counts from its own time, and a

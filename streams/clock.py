@@ -30,11 +30,11 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import REPLACED_S, LastingProducer
 from muster.logs import KAFKA
 from muster.protocol import codec
-from muster.protocol.covers import in_parts
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
+from muster.protocol.tick_covers import in_parts
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.followed_key_file import KeyFile, signed
 from muster.streams import canary

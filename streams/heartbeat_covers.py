@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from muster.protocol.covers import AGE_S_MAX, Cover, Heard
 from muster.protocol.errors import DecodeError
 from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.protocol.heartbeat_columns import heartbeats
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key, partition_of
+from muster.protocol.tick_covers import AGE_S_MAX, Cover, Heard
 
 MEMBERS_MAX = 50_000
 """Members of one group that have written since its newest tick."""

@@ -92,7 +92,8 @@ class Publisher(NamedTuple):
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
-        predecessors_obey: the coordinator before this one obeys its ticks (`state.recovery`).
+        predecessors_obey: the coordinator before this one obeys its ticks (see
+            `state.lost_checkpoint`).
         aside: computes large placements; None = they are computed in the batch.
     """
 

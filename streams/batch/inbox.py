@@ -34,7 +34,7 @@ from muster.protocol.records import Rejected
 from muster.protocol.signature_check import Verdict
 from muster.protocol.signing import FIXED_BYTES
 from muster.protocol.topics import INPUTS, TopicKind
-from muster.state import recovery
+from muster.state import lost_checkpoint
 from muster.state.group import Group
 from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
 from muster.streams.batch.replay_guard import ReplayGuard
@@ -236,7 +236,7 @@ def may_get_old_rows(stored: Stored, group: Group | None) -> bool:
     """
     if group is None:
         return stored.snapshot is not None and stored.liveness is None
-    return recovery.is_halted(group)
+    return lost_checkpoint.is_halted(group)
 
 
 def old_row_check(

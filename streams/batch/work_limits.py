@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from muster.protocol.covers import HEARD_MAX
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Event,
@@ -33,6 +32,7 @@ from muster.protocol.framing import PREFIX
 from muster.protocol.rows import HOLDING_SETS
 from muster.protocol.tasks import GROUP_TASKS_MAX, Unit
 from muster.protocol.taskset import SET_TASKS_MAX
+from muster.protocol.tick_covers import HEARD_MAX
 from muster.protocol.topics import TopicKind
 
 EVENT_TASKS_MIN = 4_096

@@ -1,4 +1,4 @@
-"""What the start without a checkpoint knew of earlier coordinators (`state.recovery`).
+"""What the start without a checkpoint knew of earlier coordinators (`state.lost_checkpoint`).
 
 Files in the checkpoint keep it, so that a replayed batch decides the same:
 

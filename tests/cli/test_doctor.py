@@ -24,7 +24,6 @@ from muster.kafka.acls import Role, acls_of
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row
 from muster.protocol.codec import encode
-from muster.protocol.covers import Cover
 from muster.protocol.events import Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
@@ -35,6 +34,7 @@ from muster.protocol.records import (
     Quarantine,
     Rejected,
 )
+from muster.protocol.tick_covers import Cover
 from muster.protocol.topics import BY_KIND, TopicKind
 from muster.published.holdups import Holdup
 

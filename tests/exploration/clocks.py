@@ -13,10 +13,10 @@ from exploration.member import GROUP
 from exploration.values import Values
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover
 from muster.protocol.events import Heartbeat, Mark, Origin, Tick
 from muster.protocol.expected_heartbeats import Agreement
 from muster.protocol.ids import GroupId
+from muster.protocol.tick_covers import Cover
 from muster.streams.heartbeat_covers import Heartbeats, Row, Sleeper
 
 PREFIX = "muster"

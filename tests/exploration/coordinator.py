@@ -18,7 +18,7 @@ from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin, Tick
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
-from muster.state import invariants, placement_pauses, recovery
+from muster.state import invariants, lost_checkpoint, placement_pauses
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import Liveness
@@ -212,9 +212,9 @@ class Coordinators:
         before, after = self.values[group], self.values[batch.group]
         if any(published or not isinstance(self.values[n], GroupSnapshot) for n in batch.records):
             return None
-        if batch.records and not (recovery.is_halted(before) and after.recovery.asked):
+        if batch.records and not (lost_checkpoint.is_halted(before) and after.recovery.asked):
             return None
-        is_alike = recovery.is_halted(before) == recovery.is_halted(after)
+        is_alike = lost_checkpoint.is_halted(before) == lost_checkpoint.is_halted(after)
         is_alike &= placement_pauses.is_shut(before) == placement_pauses.is_shut(after)
         is_alike &= not after.is_left_to_a_later_one(epoch)
         return batch.group if is_alike else None

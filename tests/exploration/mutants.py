@@ -21,6 +21,7 @@ from muster.state import (
     liveness,
     machine,
     membership,
+    new_generation,
     placement,
     reconcile,
     session_clock,
@@ -135,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "a generation has a new number",
-        machine._open_generation,
+        new_generation.begin,
         "draft.generation += 1",
         "pass",
         PLAIN,
@@ -321,7 +322,7 @@ MUTANTS = (
     Mutant(
         "nothing is granted while a new coordinator asks",
         reconcile.settle,
-        "if recovery.is_halted(draft):",
+        "if lost_checkpoint.is_halted(draft):",
         "if False:",
         LOST,
     ),

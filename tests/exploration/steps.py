@@ -31,7 +31,7 @@ from exploration.values import OFFSET, TIME, Values
 from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, WakeUp
-from muster.state.recovery import NOTICES_MS
+from muster.state.lost_checkpoint import NOTICES_MS
 
 PASSES = "time passes"
 FROZEN_BATCHES = 2

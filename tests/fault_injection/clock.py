@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from muster.protocol.covers import AGE_S_MAX, Cover, Heard
 from muster.protocol.events import Heartbeat
 from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
+from muster.protocol.tick_covers import AGE_S_MAX, Cover, Heard
 
 LATE_MS = 300
 STARTS_AGAIN = 0.02

@@ -12,7 +12,6 @@ import pytest
 from support.protocol import wire
 
 from muster.protocol.codec import Encoded, decode, decode_record, encode
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -50,6 +49,7 @@ from muster.protocol.sources import Found, Source
 from muster.protocol.split_records import Joiner, parts
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.taskset import UnitRef
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import TopicKind
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -34,9 +34,9 @@ from muster.state import (
     fencing,
     heartbeats,
     liveness,
+    lost_checkpoint,
     member_records,
     placement,
-    recovery,
     releases,
     removed_tasks,
     reports,
@@ -153,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         "it asks newcomers, too, as long as the old coordinator may have let them in",
-        recovery.ask_newcomer,
+        lost_checkpoint.ask_newcomer,
         "until_ms is None or slot in",
         "True or slot in",
         lives=two_coordinators.silent,
@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "an answer is one that was written after the question",
-        recovery.is_answer,
+        lost_checkpoint.is_answer,
         "return event.coordinator_epoch >= draft.since_epoch",
         "return True",
         lives=two_coordinators.silent,
@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a superseded coordinator may still decide is below the next generation",
-        recovery.raise_floor,
+        lost_checkpoint.raise_floor,
         "draft.recovery.floor += 1",
         "pass",
         lives=two_coordinators.life,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import pytest
 from support.state.story import GROUP, Story, config, join, leave, report
 
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Event, Tick
 from muster.protocol.expected_heartbeats import Agreement, Beat, needless_until_ms
 from muster.protocol.records import MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
+from muster.protocol.tick_covers import Cover, Heard
 from muster.state.liveness import Liveness
 from muster.state.machine import Step
 from muster.state.wake_ups import QUIET_MS

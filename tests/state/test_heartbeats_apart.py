@@ -10,10 +10,10 @@ import json
 import pytest
 from support.state.story import GROUP, Story, beat, config, join, leave
 
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import Fault, GroupSnapshot, MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
+from muster.protocol.tick_covers import Cover, Heard
 from muster.state.group import Group
 from muster.state.liveness import Liveness
 from muster.state.machine import Step

@@ -9,7 +9,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import Subtopology
 from muster.state.group import Group
-from muster.state.recovery import WAITS
+from muster.state.lost_checkpoint import WAITS
 
 FOUR = Subtopology("0", 4)
 SESSION_MS, BEAT_MS = 45_000, 5_000

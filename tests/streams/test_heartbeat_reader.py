@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from muster.kafka.client_settings import ClientSettings
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Heartbeat
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.tick_covers import Cover, Heard
 from muster.streams import heartbeat_reader
 from muster.streams.heartbeat_covers import Heartbeats, Sleeper
 from muster.streams.heartbeat_reader import Listener

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.events import Heartbeat, Mark, Tick
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.tick_covers import Cover, Heard
 from muster.streams import heartbeat_covers
 from muster.streams.heartbeat_covers import STRANGE_MS, STRANGERS_MAX, Heartbeats, Row, Sleeper
 from muster.streams.wake_up_schedule import EARLY_SHARE, Schedule

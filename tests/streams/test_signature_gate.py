@@ -7,7 +7,6 @@ from dataclasses import replace
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -29,6 +28,7 @@ from muster.protocol.records import Rejected
 from muster.protocol.settings import Settings
 from muster.protocol.signing import Subject, sign
 from muster.protocol.tasks import Subtopology
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import TOPICS as ALL_TOPICS
 from muster.state.group import Group
 from muster.streams.batch import group_batch

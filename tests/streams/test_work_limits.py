@@ -10,7 +10,6 @@ from support.streams.operator import INPUT, LANE, G, Operator, config, of_kind
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import (
     Event,
@@ -27,6 +26,7 @@ from muster.protocol.events import (
 from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.records import Rejected
 from muster.protocol.tasks import Subtopology
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import TopicKind
 from muster.streams import processor
 from muster.streams.batch import inbox, work_limits

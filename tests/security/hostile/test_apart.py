@@ -20,7 +20,6 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.logs import KAFKA
 from muster.protocol import codec
-from muster.protocol.covers import HEARD_MAX, Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Heartbeat, Join, Mark, Origin, Tick
@@ -28,9 +27,10 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import Caller, Keyring, Requirement, SigningKey
 from muster.protocol.records import MemberAssignment, Rejected
 from muster.protocol.signing import Subject, sign
+from muster.protocol.tick_covers import HEARD_MAX, Cover, Heard
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import turned_away
-from muster.state.turned_away import TURNED_AWAY_MAX
+from muster.state import refusal_answers
+from muster.state.refusal_answers import TURNED_AWAY_MAX
 from muster.streams import heartbeat_covers, wake_up_schedule
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock
@@ -107,9 +107,11 @@ def test_a_tick_full_of_strangers_costs_few_answers(
 ) -> None:
     """It names 20,000 processes that are no members, or one of them 20,000 times."""
     answered: list[str] = []
-    answer = turned_away.answer_unknown
+    answer = refusal_answers.answer_unknown
     monkeypatch.setattr(
-        turned_away, "answer_unknown", lambda *args: (answered.append(args[1]), answer(*args))[1]
+        refusal_answers,
+        "answer_unknown",
+        lambda *args: (answered.append(args[1]), answer(*args))[1],
     )
     heard = tuple(Heard(f"s{n % names}", 0, 0, 0) for n in range(HEARD_MAX))
     operator, tick = Operator(), Tick(group=G, cover=Cover(0, 2**62, heard))

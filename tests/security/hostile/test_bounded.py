@@ -18,7 +18,6 @@ from support.streams.operator import LANE, G, Operator, config, of_kind
 from support.suite.examples import examples
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -38,6 +37,7 @@ from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.records import Dictionary, GroupGone, MemberAssignment, Record, WakeUp
 from muster.protocol.tasks import Subtopology
 from muster.protocol.taskset import UnitRef
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import TopicKind
 from muster.state import kept_drains
 from muster.streams import processor

@@ -31,7 +31,6 @@ from support.streams.packed_rows import pack
 from support.suite.examples import examples
 
 from muster.protocol import codec, events
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.errors import EncodeError
@@ -39,6 +38,7 @@ from muster.protocol.events import Event, Lag, Mark, Origin
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import Rejected
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import topic_name
 from muster.streams import processor
 from muster.streams.batch import letter_limits

@@ -17,7 +17,7 @@ from muster.protocol.events import Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Record, Rejected
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state.turned_away import TURNED_AWAY_MAX
+from muster.state.refusal_answers import TURNED_AWAY_MAX
 from muster.streams.batch import inbox, letter_limits, work_limits
 from muster.streams.batch.inbox import read_refused
 from muster.streams.source import REFUSED, lane_of

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.protocol import codec
-from muster.protocol.covers import HEARD_MAX, Cover, Heard
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
@@ -35,6 +34,7 @@ from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.records import Rejected
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.protocol.tick_covers import HEARD_MAX, Cover, Heard
 from muster.protocol.topics import TopicKind
 
 Raw = tuple[TopicKind, bytes | None, bytes | None]

@@ -7,7 +7,6 @@ from dataclasses import fields
 import numpy as np
 from hypothesis import strategies as st
 
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -43,6 +42,7 @@ from muster.protocol.records import (
 from muster.protocol.settings import parse_settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Connector, IntArray, Subtopology, TaskSet, TaskTable
+from muster.protocol.tick_covers import Cover, Heard
 
 ORIGIN = Origin("muster.membership", 3, 17, 1_700_000_000_000)
 

@@ -16,12 +16,12 @@ from support.state.story import GROUP, beat, config, join, leave, report, tick
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
-from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, Event, GroupConfig, Mark, Origin, Report, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected, WakeUp
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
+from muster.protocol.tick_covers import Cover, Heard
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams.batch import group_batch
 from muster.streams.batch.group_batch import Publisher
