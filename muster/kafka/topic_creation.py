@@ -16,6 +16,9 @@ from muster.protocol.topics import TOPICS, Topic, TopicKind
 
 DEFAULT_PARTITIONS = 4
 BROKER_DEFAULT = -1
+PARTITIONS_MAX = 100_000
+REPLICATION_MAX = 10_000
+"""Most partitions and copies of a topic that the client accepts."""
 MEMBERS_A_PARTITION = 250
 """Most members that share a partition of the assignments; each reads the records of all of them."""
 
@@ -109,7 +112,7 @@ def create(
         return [
             Outcome(t.name(prefix), Status.CREATED, missing[t.name(prefix)].num_partitions)
             if t.name(prefix) in created
-            else _checked(client, t, prefix, partitions)
+            else _checked(settings, client, t, prefix, partitions)
             for t in TOPICS
         ]
 
@@ -143,11 +146,14 @@ def _led(topic: TopicMetadata) -> bool:
     return bool(topic.partitions) and all(p.leader >= 0 for p in topic.partitions.values())
 
 
-def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: Partitions) -> Outcome:
+def _checked(
+    settings: ClientSettings, client: AdminClient, topic: Topic, prefix: str, partitions: Partitions
+) -> Outcome:
     name = topic.name(prefix)
     resource = ConfigResource(ResourceType.TOPIC, name)
-    (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-    present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
+    with failures_named(settings, name, "DESCRIBE_CONFIGS"):
+        (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+        present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
     count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
     differences = [
         f"{key} is {present.get(key)}, expected {value}"
