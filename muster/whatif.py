@@ -27,6 +27,7 @@ from muster.protocol.events import Drain, GroupConfig, Join, Lag, Leave
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskSet, TaskTable
+from muster.protocol.unknown_names import there_are
 from muster.published.generations import move_json
 from muster.published.snapshots import refuses_events
 from muster.state.preview import preview
@@ -64,9 +65,7 @@ def planned(
     there = {m.id for m in snapshot.members}
     for name in remove or []:
         if name not in there:
-            raise NotFound(
-                f"no member {name!r} in the group; there are: {', '.join(sorted(there)) or 'none'}"
-            )
+            raise NotFound(f"no member {name!r} in the group; there are: {there_are(name, there)}")
     old = GroupConfig(
         group=snapshot.group,
         assignor=snapshot.assignor,

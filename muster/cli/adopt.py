@@ -20,6 +20,7 @@ from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
 from muster.cli.options import (
     add_kafka,
     add_repeatable,
+    check_ms,
     group_id,
     kafka_settings,
     key_value_pairs,
@@ -143,15 +144,15 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=SESSION_MS,
         metavar="N",
-        help="after this long without a governor, another member leads (default: %(default)s)",
+        help="after N milliseconds without a governor, another member leads (default: %(default)s)",
     )
     seat.add_argument(
         "--answer-timeout-ms",
         type=int,
         default=ANSWER_MS,
         metavar="N",
-        help="how long a rebalance waits for the coordinator; then the governor decides with the"
-        " same assignor (default: %(default)s)",
+        help="how many milliseconds a rebalance waits for the coordinator; then the governor"
+        " decides with the same assignor (default: %(default)s)",
     )
 
 
@@ -216,12 +217,8 @@ def _check(args: argparse.Namespace) -> None:
             f"--instance-id {args.instance_id!r}: expected a name that begins with"
             f" {SEAT_PREFIX}; governors know each other by it"
         )
-    for option, value in (
-        ("--session-timeout-ms", args.session_timeout_ms),
-        ("--answer-timeout-ms", args.answer_timeout_ms),
-    ):
-        if value < 1:
-            raise BadInput(f"{option} {value}: expected 1 or more")
+    check_ms("--session-timeout-ms", args.session_timeout_ms, least=1)
+    check_ms("--answer-timeout-ms", args.answer_timeout_ms, least=1)
     if args.answer_timeout_ms >= args.session_timeout_ms:
         raise BadInput(
             f"--answer-timeout-ms {args.answer_timeout_ms}: expected less than"

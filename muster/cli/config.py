@@ -43,7 +43,12 @@ from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_action(parser, "set", "show", "delete", "describe")
+    add_action(
+        parser,
+        *("set", "show", "delete", "describe"),
+        help="set: change what the options name, then show. show: print the group's configuration."
+        " delete: forget the group. describe: explain every setting, or SETTING",
+    )
     parser.add_argument(
         "setting", nargs="?", metavar="SETTING", help="describe: only this setting (default: all)"
     )

@@ -101,6 +101,8 @@ def console_of(args: argparse.Namespace) -> Console:
     Raises:
         BadInput: an option cannot be used, or the port is taken.
     """
+    if not args.host:
+        raise BadInput("--host: expected an address; 127.0.0.1 = this machine, 0.0.0.0 = all")
     allow = frozenset(filter(None, args.allow.split(",")))
     if not allow <= set(ALLOWABLE):
         raise BadInput(f"--allow {args.allow}: expected some of {', '.join(ALLOWABLE)}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
+from muster.cli.options import add_kafka, check_ms, group_id, kafka_settings, member_id
 from muster.errors import BadInput, NotDrained, NotFound, Unreachable
 from muster.kafka.writer import Place, append
 from muster.protocol.client_tags import GOVERNED
@@ -21,6 +21,7 @@ from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
+from muster.protocol.unknown_names import there_are
 from muster.published.followed_group import DeadLetterOf, FollowedGroup
 from muster.published.snapshots import Shown, refuses_events
 from muster.signing.followed_key_file import add_signing_keys, key_file_of
@@ -45,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=600_000,
         metavar="N",
-        help="with --wait: give up after this long, exit code 1 (default: %(default)s)",
+        help="with --wait: give up after N milliseconds, exit code 1 (default: %(default)s)",
     )
     add_signing_keys(add_kafka(parser))
 
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the drain or its cancellation; with --wait, return when the member is empty."""
     if args.cancel and args.wait:
         raise BadInput("--wait waits until a member is empty, --cancel undoes the drain: give one")
+    check_ms("--timeout-ms", args.timeout_ms)
     settings, prefix = kafka_settings(args), args.topic_prefix
     with FollowedGroup(settings, prefix, args.group) as group:
         snapshot = group.snapshot()
@@ -77,9 +79,12 @@ def run(args: argparse.Namespace) -> int:
 def _refuse_unknown(args: argparse.Namespace, snapshot: GroupSnapshot) -> None:
     known = {m.id for m in snapshot.members}
     departed = {drain.member for drain in snapshot.drains} - known
-    if args.member not in (known | departed if args.cancel else known):
-        ids = ", ".join(sorted(known)) or "none"
-        raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {ids}")
+    accepted = known | departed if args.cancel else known
+    if args.member not in accepted:
+        raise NotFound(
+            f"no member {args.member!r} in group {args.group!r}; there are: "
+            f"{there_are(args.member, accepted)}"
+        )
 
 
 def _wait(

@@ -50,7 +50,12 @@ SIGNS_MS = 60_000
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_action(parser, "list", "describe", "release")
+    add_action(
+        parser,
+        *("list", "describe", "release"),
+        help="list: one row a group. describe: why and since when, and what a group waits for."
+        " release: let a quarantined group continue",
+    )
     parser.add_argument(
         "--group", type=group_id, metavar="G", help="one group (default: all); release needs it"
     )

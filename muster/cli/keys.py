@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from muster.cli.options import add_action, add_format
-from muster.errors import BadInput
+from muster.cli.options import add_action, add_format, check_ms
+from muster.errors import BadInput, ChangedMeanwhile
 from muster.output import json_line, table, utc, wall_ms
 from muster.protocol.keyring import Caller, Keyring, SigningKey
 from muster.signing import keyring_file, rotation
@@ -38,7 +38,13 @@ _ACTIONS_OF = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    add_action(parser, "create", "rotate", "require", "export", "show")
+    add_action(
+        parser,
+        *("create", "rotate", "require", "export", "show"),
+        help="create: make a keyring, or a further key in it. rotate: replace each key that signs."
+        " require: refuse unsigned events of --group. export: write the keys for a client that"
+        " signs less to another file. show: print ids, times and what each key may sign",
+    )
     parser.add_argument("file", metavar="FILE", help="the keyring")
     parser.add_argument(
         "--group",
@@ -58,12 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=rotation.SPREAD_MS,
         metavar="N",
-        help="within this time the file reaches every process (default: %(default)s)",
+        help="within N milliseconds the file reaches every process (default: %(default)s)",
     )
     parser.add_argument(
         "--if-due",
         action="store_true",
-        help=f"rotate: leave keys younger than {keyring_file.KEY_TTL_MS} alone",
+        help=f"rotate: leave keys alone that are younger than the file's {keyring_file.KEY_TTL_MS}",
     )
     parser.add_argument(
         "--compromised",
@@ -76,25 +82,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Change or export the keyring, then show the result."""
-    if args.spread_ms < 0:
-        raise BadInput(f"--spread-ms {args.spread_ms}: expected 0 or more")
+    check_ms("--spread-ms", args.spread_ms)
     _refuse_idle(args)
     now_ms = wall_ms()
     path: str = args.file
     if args.action != "show":
-        after = _changed(args, now_ms)
+        is_new = args.action == "create" and not Path(path).exists()
+        before = None if is_new else keyring_file.document(path)
+        after = _changed(args, before, now_ms)
+        check: Callable[[], None] = partial(_check_unchanged, path, before)
         if args.action == "export":
-            if args.to is None:
-                raise BadInput("export: give --to FILE, the file to write")
+            if not args.to or Path(args.to).resolve() == Path(path).resolve():
+                raise BadInput("export: give --to FILE, the file to write, not the keyring itself")
             if not after[keyring_file.KEYS]:
                 wanted = f"{args.file}{_words('group', args.group)}{_words('caller', args.caller)}"
                 raise BadInput(
                     f"{args.file}: no key is only for these; make one: muster keys create {wanted}"
                 )
-            path = args.to
+            path, check = args.to, lambda: None
         keyring_file.parsed(after, path)
         try:
-            rotation.write(path, after)
+            rotation.write(path, after, check)
         except OSError as error:
             raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
     ring = keyring_file.read(path)
@@ -120,8 +128,22 @@ def _words(option: str, values: Sequence[str] | None) -> str:
     return "".join(f" --{option} {shlex.quote(value)}" for value in values or ())
 
 
-def _changed(args: argparse.Namespace, now_ms: int) -> Document:
-    """The keyring's document after the action."""
+def _check_unchanged(path: str, before: Document | None) -> None:
+    """Check that the keyring is still what the change began with; None = there was none.
+
+    Raises:
+        ChangedMeanwhile: another process has changed it, and its change would be lost.
+    """
+    now = keyring_file.document(path) if Path(path).exists() else None
+    if now != before:
+        raise ChangedMeanwhile(
+            f"{path}: another process changed it at the same moment; nothing was written: run the "
+            "command again"
+        )
+
+
+def _changed(args: argparse.Namespace, document: Document | None, now_ms: int) -> Document:
+    """The keyring's document after the action; None = there is none before it."""
     groups: Sequence[str] | None = args.group
     callers: Sequence[str] | None = args.caller
     later_ms = now_ms + args.spread_ms
@@ -131,9 +153,8 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
         groups=groups or ("*",),
         callers=callers or tuple(Caller),
     )
-    if args.action == "create" and not Path(args.file).exists():
+    if document is None:
         return new_key({})
-    document = keyring_file.document(args.file)
     keyring_file.parsed(document, args.file)
     match args.action:
         case "create":

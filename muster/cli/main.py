@@ -28,6 +28,8 @@ from muster.protocol.errors import ConfigError, MusterError
 from muster.stop_signals import end_at_once
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A write failed: the disk or the quota is full, or the file is as large as `ulimit -f` allows."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("muster.cli.demo", "watch a fleet being coordinated, on a Kafka of its own"),
@@ -111,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()  # its reader (`| head`) has gone
         return FAILURE
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in FULL:
             raise
         _drop_output()
         return _say(name, f"the output cannot be written: {error.strerror}", FAILURE)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from muster.documents.json_files import load
 from muster.errors import BadInput
 from muster.kafka.client_settings import ClientSettings, client_settings
-from muster.kafka.command_options import add_client
+from muster.kafka.command_options import add_client, topic_prefix
 from muster.protocol.ids import group_fault, member_fault
 from muster.protocol.topics import DEFAULT_PREFIX
+
+MS_MAX = 2**31 - 1
+"""Longest span that an option may give, in milliseconds: 24 days."""
+
+
+def check_ms(option: str, value: int, least: int = 0) -> None:
+    """Check a span in milliseconds that an option gives.
+
+    Raises:
+        BadInput: it is below `least`, or above `MS_MAX`, which not every clock can wait for.
+    """
+    if value < least:
+        raise BadInput(f"{option} {value}: expected {least} or more")
+    if value > MS_MAX:
+        raise BadInput(f"{option} {value}: expected at most {MS_MAX} (24 days)")
 
 
 def positive(text: str) -> int:
@@ -19,6 +34,18 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
     return int(text)
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """The type of an option that takes a whole number from 1 to `most`."""
+
+    def number(text: str) -> int:
+        value = positive(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text}: expected at most {most}")
+        return value
+
+    return number
 
 
 def add_repeatable(
@@ -37,6 +64,7 @@ def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = add_client(parser)
     group.add_argument(
         "--topic-prefix",
+        type=topic_prefix,
         metavar="P",
         default=DEFAULT_PREFIX,
         help="prefix of muster's topics (default: %(default)s)",

@@ -18,10 +18,12 @@ from tempfile import TemporaryDirectory
 import javaproperties
 
 from muster.broker.ends_with_parent import Tethered
+from muster.errors import BadInput
 from muster.kafka.client_settings import read_properties
 from muster.streams import job
 
 CONSOLE_PORT = 8090
+PORT_MAX = 65_535
 _EVERY_INTERFACE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
@@ -49,11 +51,14 @@ def _console(args: argparse.Namespace) -> Iterator[None]:
     """`muster console`, if it was asked for. If it ends, the job goes on.
 
     Raises:
+        BadInput: its port cannot be one.
         ModuleNotFoundError: its packages are not installed.
     """
     if args.console is None:
         yield
         return
+    if not 0 <= args.console <= PORT_MAX:
+        raise BadInput(f"--console {args.console}: expected a port, 0 to {PORT_MAX}")
     if find_spec("starlette") is None:
         raise ModuleNotFoundError("the console needs it", name="starlette")
     with TemporaryDirectory(prefix="muster-console-") as folder:

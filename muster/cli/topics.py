@@ -16,7 +16,7 @@ from muster.cli.options import (
     add_kafka,
     add_repeatable,
     kafka_settings,
-    positive,
+    up_to,
 )
 from muster.errors import BadInput
 from muster.kafka.acl_grants import Grant, create_acls
@@ -24,9 +24,16 @@ from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
 from muster.kafka.partition_counts import (
     DEFAULT_PARTITIONS,
     MEMBERS_A_PARTITION,
+    PARTITIONS_MAX,
     PartitionCounts,
 )
-from muster.kafka.topic_creation import BROKER_DEFAULT, Outcome, Status, create
+from muster.kafka.topic_creation import (
+    BROKER_DEFAULT,
+    REPLICATION_MAX,
+    Outcome,
+    Status,
+    create,
+)
 from muster.output import json_line, table
 from muster.protocol.topics import TOPICS
 
@@ -38,21 +45,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_action(parser, "create", help="create what is missing, check the rest")
     parser.add_argument(
         "--partitions",
-        type=positive,
+        type=up_to(PARTITIONS_MAX),
         metavar="N",
         help=f"partitions of each new topic (default: {DEFAULT_PARTITIONS}); "
         "a group lives in one of them, so more partitions serve more groups side by side",
     )
     parser.add_argument(
         "--members",
-        type=positive,
+        type=up_to(PARTITIONS_MAX * MEMBERS_A_PARTITION),
         metavar="N",
         help="how many members all groups together will have: the assignments get a partition for "
         f"every {MEMBERS_A_PARTITION} of them, because each member reads its whole partition",
     )
     parser.add_argument(
         "--replication-factor",
-        type=positive,
+        type=up_to(REPLICATION_MAX),
         metavar="N",
         default=BROKER_DEFAULT,
         help="copies of each new topic (default: the broker's default.replication.factor)",

@@ -14,7 +14,7 @@ import argparse
 import logging
 
 from muster import logs
-from muster.cli.options import add_kafka, add_repeatable, kafka_settings, key_values
+from muster.cli.options import add_kafka, add_repeatable, check_ms, kafka_settings, key_values
 from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.signing.followed_key_file import add_signing_keys
@@ -73,7 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=int(STOP_TIMEOUT_S * 1000),
         metavar="N",
-        help="between SIGTERM and SIGKILL when a task is to stop (default: %(default)s)",
+        help="milliseconds between SIGTERM and SIGKILL when a task is to stop"
+        " (default: %(default)s)",
     )
     parser.add_argument(
         "--log", metavar="FILE", help="append each start and stop of a task, one JSON object a line"
@@ -85,8 +86,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM, Ctrl-C, or the coordinator refuses the member."""
-    if args.stop_timeout_ms < 0:
-        raise BadInput(f"--stop-timeout-ms {args.stop_timeout_ms}: expected 0 or more")
+    check_ms("--stop-timeout-ms", args.stop_timeout_ms)
+    if not args.exec.strip():
+        raise BadInput(f"--exec: expected a shell command; {PLACE} in it is the task's id")
     logs.set_up(args.log_format, logging.WARNING if args.quiet else logging.INFO)
     clients = kafka_settings(args)
     processes = Processes(args.exec, stop_timeout_s=args.stop_timeout_ms / 1000, log_file=args.log)

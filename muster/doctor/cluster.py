@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
+    AclOperation,
     AclPermissionType,
     AdminClient,
     ConfigEntry,
@@ -108,7 +109,11 @@ def topics(
         metadata = listed.get(name)
         if metadata is None or not metadata.partitions:
             level = Level.WARN if topic.optional else Level.FAIL
-            yield Finding("topic", name, level, f"does not exist: {topic.purpose}", create)
+            if _is_hidden(client, name):
+                what = f"this login may not see it, or it does not exist: {topic.purpose}"
+                yield Finding("topic", name, level, what, f"grant DESCRIBE on it, or {create}")
+            else:
+                yield Finding("topic", name, level, f"does not exist: {topic.purpose}", create)
             continue
         faults = [*_faults(topic, metadata, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)
@@ -124,6 +129,15 @@ def topics(
         if not faults:
             count = len(metadata.partitions)
             yield Finding("topic", name, Level.OK, f"{count} partition{'s' if count != 1 else ''}")
+
+
+def _is_hidden(client: AdminClient, name: str) -> bool:
+    """Whether Kafka refuses to say anything about a topic, which need not exist."""
+    try:
+        error = client.list_topics(name, timeout=TIMEOUT_S).topics[name].error
+    except (KafkaException, KeyError):
+        return False
+    return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _faults(
@@ -189,12 +203,17 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         pass  # the check of the topics reports it
     try:
         bindings = client.describe_acls(EVERY_ACL, request_timeout=TIMEOUT_S).result(TIMEOUT_S)
+        is_refused = not bindings and not _may_describe(client)
     except KafkaException as error:
         yield Finding("rights", "ACLs", Level.SKIPPED, _unread(error))
         return
+    if is_refused:
+        what = "this login may not read them: it lacks DESCRIBE on Cluster kafka-cluster"
+        yield Finding("rights", "ACLs", Level.SKIPPED, what)
+        return
     granted = [_granted(b) for b in bindings if b.permission_type is AclPermissionType.ALLOW]
     if not granted:
-        what = "there are none: the cluster has no authorizer, or every login is a super user"
+        what = "there are none: every login is a super user"
         yield Finding("rights", "ACLs", Level.SKIPPED, what)
         return
     for role in (Role.JOB, Role.WORKER):
@@ -211,9 +230,19 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         )
 
 
+def _may_describe(client: AdminClient) -> bool:
+    """Whether this login may describe the cluster; if not, the client reports that no ACL exists.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    asked = client.describe_cluster(include_authorized_operations=True, request_timeout=TIMEOUT_S)
+    return AclOperation.DESCRIBE in (asked.result(TIMEOUT_S).authorized_operations or ())
+
+
 def _unread(error: KafkaException) -> str:
     reason = str(error.args[0].str())
-    if error.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED:
+    if error.args[0].code() == KafkaError.SECURITY_DISABLED:
         return "the cluster has no authorizer, so every login may do everything"
     return f"this login may not read them ({reason})"
 

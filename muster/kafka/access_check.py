@@ -181,6 +181,12 @@ def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | N
     return None
 
 
+def lacking_group(clients: ClientSettings, prefix: str) -> str:
+    """The message for the missing right on the consumer groups of a topic prefix."""
+    acl = Acl(Resource.GROUP, f"{prefix}.", Pattern.PREFIXED, "DESCRIBE")
+    return f"{principal_of(clients)} lacks {acl}, which every reader of these topics needs"
+
+
 @contextmanager
 def fatal_named() -> Iterator[None]:
     """Raise a producer's fatal error as a `KafkaException`.
@@ -332,6 +338,8 @@ class _Admin:
 
     def _silent(self, reason: KafkaError | None) -> MusterError:
         why = f" ({self._clients.hidden(str(reason.str()))})" if reason is not None else ""
+        if reason is None or reason.code() == KafkaError._ALL_BROKERS_DOWN:
+            why += "; is it Kafka's port, and is security.protocol that of its listener?"
         return Silent(
             f"Kafka at {self._clients.bootstrap}: no answer within {self._timeout_s:g} s{why}"
         )

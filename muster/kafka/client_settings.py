@@ -23,8 +23,9 @@ from muster.protocol.errors import ConfigError
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP = "bootstrap.servers"
-_ADDRESS = re.compile(r"(\w+://)?(\[[^\[\]]+\]|[^\s:\[\]]+)(:\d+)?")
+_ADDRESS = re.compile(r"(\w+://)?(\[[^\[\]]+\]|[^\s:\[\]]+)(?::(\d+))?")
 """The parts: protocol, which librdkafka accepts; IPv6 address in brackets, or host; port."""
+PORT_MAX, PORT_DIGITS_MAX = 65_535, 5
 RdKafkaValue: TypeAlias = str | int | float | bool
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 """To turn it off, Java takes an empty value, librdkafka ``none``."""
@@ -189,9 +190,13 @@ def _check_addresses(bootstrap: str) -> None:
     """Refuse an address that no client can read; they would wait for its answer."""
     addresses = [address.strip() for address in bootstrap.split(",")]
     for address in filter(None, addresses) if any(addresses) else addresses:
-        if not _ADDRESS.fullmatch(address):
+        match = _ADDRESS.fullmatch(address)
+        if match is None:
             accepted = "HOST:PORT, several with commas between; IPv6 as [::1]:9092"
             raise ConfigError(BOOTSTRAP, address, accepted)
+        port = match[3]  # librdkafka would use only its lower 16 bits
+        if port and (len(port) > PORT_DIGITS_MAX or not 1 <= int(port) <= PORT_MAX):
+            raise ConfigError(BOOTSTRAP, address, f"a port from 1 to {PORT_MAX}")
 
 
 def read_properties(path: str | Path) -> dict[str, str]:

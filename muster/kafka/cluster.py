@@ -36,7 +36,8 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
 
     Raises:
         Unreachable: Kafka did not answer, or refused.
-        Refused: the principal may not use the topic like that.
+        Refused: the principal may not use the topic like that, or no consumer group, which each
+            reader of a topic needs.
         BadInput: a client setting that librdkafka does not accept.
     """
     try:
@@ -48,6 +49,9 @@ def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -
             raise refused(settings, error) from None
         if reason.code() in NOT_ALLOWED and topic:
             raise access_check.Refused(access_check.lacking(settings, topic, doing)) from None
+        if reason.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and topic:
+            prefix = topic.rpartition(".")[0]
+            raise access_check.Refused(access_check.lacking_group(settings, prefix)) from None
         if reason.code() in SILENCE:
             text = f"no answer within {TIMEOUT_S} s ({text})"
         raise Unreachable(f"Kafka at {settings.bootstrap}: {text}") from None

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from muster.kafka.client_settings import DEFAULT_BOOTSTRAP
-from muster.protocol.topics import DEFAULT_PREFIX
+from muster.protocol.topics import DEFAULT_PREFIX, TopicKind
+
+PREFIX_CHARS_MAX = 249 - max(len(f".{kind}") for kind in TopicKind)
+"""A topic's name has at most 249 characters."""
+_PREFIX = re.compile(rf"[A-Za-z0-9._-]{{1,{PREFIX_CHARS_MAX}}}")
+
+
+def topic_prefix(text: str) -> str:
+    """The value of ``--topic-prefix``, with which a topic's name can begin."""
+    if not _PREFIX.fullmatch(text):
+        accepted = f"1 to {PREFIX_CHARS_MAX} characters: letters, digits, . _ -"
+        raise argparse.ArgumentTypeError(f"{text[:PREFIX_CHARS_MAX]!r}: expected {accepted}")
+    return text
 
 
 def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -29,6 +42,7 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = add_client(parser)
     group.add_argument(
         "--topic-prefix",
+        type=topic_prefix,
         metavar="P",
         action="append",
         default=[],

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from muster.protocol.topics import Topic, TopicKind
 
 DEFAULT_PARTITIONS = 4
+PARTITIONS_MAX = 100_000
+"""Most partitions of a topic that the client accepts."""
 MEMBERS_A_PARTITION = 250
 """Most members that share a partition of the assignments; each reads the records of all of them."""
 

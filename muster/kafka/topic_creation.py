@@ -16,6 +16,8 @@ from muster.kafka.partition_counts import ANY, PartitionCounts
 from muster.protocol.topics import TOPICS, Topic
 
 BROKER_DEFAULT = -1
+REPLICATION_MAX = 10_000
+"""Most copies of a topic that the client accepts."""
 
 
 class Status(StrEnum):
@@ -71,7 +73,7 @@ def create(
         return [
             Outcome(t.name(prefix), Status.CREATED, missing[t.name(prefix)].num_partitions)
             if t.name(prefix) in created
-            else _checked(client, t, prefix, partitions)
+            else _checked(settings, client, t, prefix, partitions)
             for t in TOPICS
         ]
 
@@ -106,12 +108,17 @@ def _led(topic: TopicMetadata) -> bool:
 
 
 def _checked(
-    client: AdminClient, topic: Topic, prefix: str, partitions: PartitionCounts
+    settings: ClientSettings,
+    client: AdminClient,
+    topic: Topic,
+    prefix: str,
+    partitions: PartitionCounts,
 ) -> Outcome:
     name = topic.name(prefix)
     resource = ConfigResource(ResourceType.TOPIC, name)
-    (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-    present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
+    with failures_named(settings, name, "DESCRIBE_CONFIGS"):
+        (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+        present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
     count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
     differences = [
         f"{key} is {present.get(key)}, expected {value}"

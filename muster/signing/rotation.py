@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -172,11 +172,11 @@ def extract(
     return {**document, KEYS: rows}
 
 
-def write(path: str | Path, content: Document) -> None:
+def write(path: str | Path, content: Document, check: Callable[[], None] = lambda: None) -> None:
     """Replace a keyring's file atomically, so that no reader sees a part of it.
 
     Only the owner can read a new file; an existing file keeps its mode and, where this process may
-    give files away, its owner.
+    give files away, its owner. `check` is called last; if it raises, the file stays as it is.
 
     Raises:
         OSError: it cannot be written.
@@ -198,8 +198,9 @@ def write(path: str | Path, content: Document) -> None:
             with suppress(PermissionError):
                 os.chown(temporary, before.st_uid, before.st_gid)
         temporary.chmod(mode)
+        check()
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 

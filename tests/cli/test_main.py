@@ -152,6 +152,11 @@ def test_json_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
             b"the output cannot be written: No space left on device",
             marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only"),
         ),
+        (
+            "ulimit -f 0; {muster} {problem} > {problem}.answer",
+            1,
+            b"the output cannot be written: File too large",
+        ),
     ],
 )
 def test_a_closed_input_and_a_full_disk_are_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,25 @@ def test_a_malformed_address_is_named(bad: str) -> None:
     """Otherwise a start would wait a minute for its answer, or end with a traceback."""
     with pytest.raises(ConfigError, match=r"bootstrap\.servers: .* expected HOST:PORT"):
         client_settings(bad)
+
+
+@pytest.mark.parametrize("bad", ["a:0", "a:9092,b:65536", "[::1]:99999", f"a:{9 * 10**12}"])
+def test_a_port_that_there_is_not_is_named(bad: str) -> None:
+    """A client would use the lower 16 bits of the number, which are another port."""
+    with pytest.raises(
+        ConfigError, match=r"bootstrap\.servers: .* expected a port from 1 to 65535"
+    ):
+        client_settings(bad)
+
+
+def test_silence_without_a_reason_says_what_to_check() -> None:
+    """A listener that wants another protocol accepts the connection and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        clients = client_settings(f"127.0.0.1:{mute.getsockname()[1]}")
+        with pytest.raises(
+            access_check.Silent, match=r"is it Kafka's port, and is security\.protocol that of"
+        ):
+            access_check.reach(clients, timeout_s=0.5)
 
 
 @pytest.mark.parametrize("good", ["a", "a:1,", "a:1, b-c.d_e:2", "[::1]:9092", "PLAINTEXT://a:1"])

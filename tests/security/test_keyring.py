@@ -451,3 +451,43 @@ def test_an_option_that_would_be_ignored_is_refused(
     assert main(["keys", words[0], file, *words[1:]]) == 2
     assert said in capsys.readouterr().err
     assert Path(file).read_bytes() == before
+
+
+def test_two_changes_at_the_same_moment(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later of two changes that began with the same file is refused, and the first one stays.
+
+    That holds for a new file as well.
+    """
+    file = tmp_path / "keys.json"
+    write = rotation.write
+
+    def second(*arguments: object) -> None:
+        monkeypatch.setattr(rotation, "write", write)
+        assert main(["keys", "create", str(file), "--caller", "clock"]) == 0
+        write(*arguments)  # type: ignore[arg-type]
+
+    for action, keys in (("create", 1), ("rotate", 2)):
+        monkeypatch.setattr(rotation, "write", second)
+        assert main(["keys", action, str(file)]) == 1
+        said = capsys.readouterr().err
+        assert f"{file}: another process changed it at the same moment; nothing was written" in said
+        callers = [key["callers"] for key in json.loads(file.read_text())["keys"]]
+        assert callers == [["clock"]] * keys
+        assert [each.name for each in tmp_path.iterdir()] == ["keys.json"]
+
+
+@pytest.mark.parametrize("to", ["", "keys.json", "link/keys.json"])
+def test_a_keyring_is_not_exported_over_itself(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """`export` would drop the keys of all others from the keyring; an empty name is no file."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to(".")
+    for caller in ("member", "clock"):
+        assert main(["keys", "create", "keys.json", "--caller", caller]) == 0
+    before = Path("keys.json").read_bytes()
+    assert main(["keys", "export", "keys.json", "--caller", "member", "--to", to]) == 2
+    assert "export: give --to FILE, the file to write" in capsys.readouterr().err
+    assert Path("keys.json").read_bytes() == before

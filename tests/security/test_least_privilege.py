@@ -374,6 +374,26 @@ def test_a_refusal_names_what_is_missing(
     assert [secret for secret in secrets if secret in everything] == []
 
 
+def test_a_viewer_learns_which_right_is_missing(kafka: SecuredKafka, capsys: Output) -> None:
+    """A command names the right on consumer groups; the doctor says which ACLs it cannot see."""
+    acl = Acl(Resource.GROUP, f"{PREFIX}.", Pattern.PREFIXED, "DESCRIBE")
+    _revoke(kafka, "viewer", acl)
+    listing = ["groups", "list", *words(kafka, "viewer")]
+    until(lambda: main(listing) == 1, "the right is gone")
+    assert capsys.readouterr().err.endswith(
+        f"User:viewer lacks {acl}, which every reader of these topics needs\n"
+    )
+    kafka.grant(PREFIX, viewer="viewer")
+    until(lambda: main(listing) == 0, "the right is back")
+    capsys.readouterr()
+    for user, said in (
+        ("viewer", "it lacks DESCRIBE on Cluster kafka-cluster"),
+        (NO_RIGHTS, "this login may not see it, or it does not exist: members say who"),
+    ):
+        run(kafka, user, "doctor")
+        assert said in capsys.readouterr().out
+
+
 def test_every_right_of_the_table_is_needed(kafka: SecuredKafka) -> None:
     """Without one of a role's topic ACLs, `access_check.why` names that ACL."""
     optional = {topic.name(PREFIX) for topic in TOPICS if topic.optional}

@@ -1,0 +1,134 @@
+"""Numbers, names and words that no command can work with are refused before anything is done."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import pytest
+from support.state.snapshots import orders
+
+from muster.cli.drain import _refuse_unknown
+from muster.cli.main import main
+from muster.cli.options import MS_MAX
+from muster.errors import NotFound
+from muster.kafka.command_options import PREFIX_CHARS_MAX
+from muster.kafka.partition_counts import MEMBERS_A_PARTITION, PARTITIONS_MAX
+from muster.kafka.topic_creation import REPLICATION_MAX
+from muster.protocol.ids import MemberId
+from muster.protocol.records import MemberEntry
+from muster.protocol.topics import TopicKind
+from muster.whatif import planned
+
+NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
+DRAIN = ("drain", "--group", "g", "--member", "W1", *NOWHERE)
+WORKER = ("worker", "--group", "g", *NOWHERE)
+ADOPT = ("adopt", "--group", "g", *NOWHERE)
+DRY_RUN = ("topics", "create", "--dry-run")
+Output = pytest.CaptureFixture[str]
+
+
+def said_by(words: tuple[str, ...], capsys: Output) -> str:
+    """What a command with wrong usage says on standard error."""
+    try:
+        code: object = main(words)
+    except SystemExit as end:  # of the parser
+        code = end.code
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (2, "")
+    (line,) = printed.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (DRAIN, "--timeout-ms"),
+        ((*WORKER, "--exec", "true"), "--stop-timeout-ms"),
+        (ADOPT, "--session-timeout-ms"),
+        (ADOPT, "--answer-timeout-ms"),
+        (("keys", "rotate", "none.json"), "--spread-ms"),
+    ],
+)
+def test_spans_have_bounds(words: tuple[str, ...], option: str, capsys: Output) -> None:
+    """A span is not negative, and not longer than clocks can wait."""
+    assert f"{option} -1: expected " in said_by((*words, option, "-1"), capsys)
+    long = str(MS_MAX + 1)
+    most = f"{option} {long}: expected at most {MS_MAX} (24 days)"
+    assert most in said_by((*words, option, long), capsys)
+
+
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [
+        ("--partitions", PARTITIONS_MAX),
+        ("--members", PARTITIONS_MAX * MEMBERS_A_PARTITION),
+        ("--replication-factor", REPLICATION_MAX),
+    ],
+)
+def test_topics_have_bounds(option: str, most: int, capsys: Output) -> None:
+    """Numbers that the client does not accept are refused, also without asking Kafka."""
+    assert main([*DRY_RUN, option, str(most)]) == 0
+    capsys.readouterr()
+    wanted = f"argument {option}: {most + 1}: expected at most {most};"
+    assert wanted in said_by((*DRY_RUN, option, str(most + 1)), capsys)
+
+
+@pytest.mark.parametrize("prefix", ["", "a b", "ü", "a/b", "x" * (PREFIX_CHARS_MAX + 1)])
+@pytest.mark.parametrize("words", [DRY_RUN, (*WORKER, "--exec", "true"), ("clock", *NOWHERE)])
+def test_a_topic_prefix_is_the_beginning_of_a_name(
+    words: tuple[str, ...], prefix: str, capsys: Output
+) -> None:
+    """A prefix that no topic can have, or an empty variable of a script, is refused."""
+    line = said_by((*words, "--topic-prefix", prefix), capsys)
+    assert "argument --topic-prefix: " in line
+    assert f"expected 1 to {PREFIX_CHARS_MAX} characters: letters, digits, . _ -" in line
+
+
+def test_the_longest_topic_prefix(capsys: Output) -> None:
+    """With the longest prefix, the longest topic has a name of 249 characters."""
+    prefix = "x" * PREFIX_CHARS_MAX
+    assert max(len(f"{prefix}.{kind}") for kind in TopicKind) == 249
+    assert main([*DRY_RUN, "--topic-prefix", prefix]) == 0
+    assert f"{prefix}.{TopicKind.ASSIGNMENTS}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((*WORKER, "--exec", " "), "--exec: expected a shell command; {task} in it is"),
+        (("console", *NOWHERE, "--host", ""), "--host: expected an address; 127.0.0.1 = this"),
+        (
+            ("run", *NOWHERE, "--checkpoint", "none", "--console", "65536"),
+            "--console 65536: expected a port, 0 to 65535",
+        ),
+    ],
+)
+def test_words_that_mean_nothing(words: tuple[str, ...], wanted: str, capsys: Output) -> None:
+    """An empty command or address, and a port that there is not, are refused."""
+    assert wanted in said_by(words, capsys)
+
+
+@pytest.mark.parametrize("command", ["keys", "groups", "config"])
+def test_help_explains_every_action(command: str, capsys: Output) -> None:
+    """The help says what each action of a command does."""
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    actions = text.partition("usage: ")[2].partition("positional arguments:")[2].split()[0]
+    assert [a for a in actions.split("|") if f"{a}: " not in text.partition(actions)[2]] == []
+
+
+def test_an_unknown_member_of_a_wide_group() -> None:
+    """Of thousands of members the message of `drain` and `plan` names the similar ones first."""
+    wide = replace(
+        orders(),
+        members=tuple(
+            MemberEntry(id=MemberId(f"w-{n:04}"), slot=n, incarnation=n) for n in range(3_000)
+        ),
+    )
+    args = argparse.Namespace(member="w-1234x", group="orders", cancel=False)
+    with pytest.raises(NotFound, match=r"there are: w-1234, .* and 2995 more$"):
+        _refuse_unknown(args, wide)
+    with pytest.raises(NotFound, match=r"there are: w-1234, .* and 2995 more$"):
+        planned(wide, remove=["w-1234x"])
