@@ -21,7 +21,7 @@ from pathlib import Path
 from muster.cli.options import add_action, add_format, check_ms
 from muster.errors import BadInput, ChangedMeanwhile
 from muster.output import json_line, table, utc, wall_ms
-from muster.protocol.keyring import Caller, Keyring, SigningKey
+from muster.protocol.keyring import Caller, Keyring
 from muster.signing import keyring_file, rotation
 from muster.signing.keyring_file import Document
 
@@ -176,20 +176,11 @@ def _changed(args: argparse.Namespace, document: Document | None, now_ms: int) -
             return change(document, groups, later_ms)
 
 
-def state_of(key: SigningKey, now_ms: int) -> str:
-    """What a key does now: new (only verifies yet), signs, ending or ended."""
-    if key.until_ms is not None and now_ms > key.until_ms:
-        return "ended"
-    if now_ms < key.from_ms:
-        return "new"
-    return "signs" if key.until_ms is None else "ending"
-
-
 def _as_text(ring: Keyring, now_ms: int) -> str:
     keys = [
         (
             key.id,
-            state_of(key, now_ms),
+            rotation.state_of(key, now_ms),
             key.algorithm,
             utc(key.from_ms),
             utc(key.until_ms),
@@ -209,7 +200,7 @@ def _as_json(ring: Keyring, now_ms: int) -> str:
     keys = [
         {
             "id": key.id,
-            "state": state_of(key, now_ms),
+            "state": rotation.state_of(key, now_ms),
             "algorithm": key.algorithm,
             "from_ms": key.from_ms,
             "until_ms": key.until_ms,

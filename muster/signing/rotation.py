@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from muster.protocol.errors import ConfigError
-from muster.protocol.keyring import Caller
+from muster.protocol.keyring import Caller, SigningKey
 from muster.signing.keyring_file import (
     DEFAULTS,
     GENERATION_ALGORITHM,
@@ -208,3 +208,12 @@ def write(path: str | Path, content: Document, check: Callable[[], None] = lambd
 def _scope(row: Mapping[str, Any]) -> _Scope:
     groups, callers = row.get("groups", ["*"]), row.get("callers", list(Caller))
     return tuple(sorted(words(groups))), tuple(sorted(words(callers)))
+
+
+def state_of(key: SigningKey, now_ms: int) -> str:
+    """What a key does now: new (only verifies yet), signs, ending or ended."""
+    if key.until_ms is not None and now_ms > key.until_ms:
+        return "ended"
+    if now_ms < key.from_ms:
+        return "new"
+    return "signs" if key.until_ms is None else "ending"
