@@ -63,12 +63,12 @@ from muster.streams import (
 )
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.checkpoint import (
-    earlier_coordinators,
     folder_lock,
     older_than_published,
     stale_checkpoint,
     suspect_batch,
     topic_ids,
+    unverified_groups,
 )
 from muster.streams.checkpoint.files import Checkpoint, Offsets, open_checkpoint
 from muster.streams.clock import Clock
@@ -192,8 +192,8 @@ def _processor(
 ) -> GroupProcessor:
     """The operator; `now_ms` is about when the job claimed."""
     epochs = claimed.epochs
-    unverified_until_ms = earlier_coordinators.unverified_until_ms(checkpoint, epochs, now_ms)
-    obeying = earlier_coordinators.obeying(checkpoint, claimed.predecessors_obey)
+    unverified_until_ms = unverified_groups.unverified_until_ms(checkpoint, epochs, now_ms)
+    obeying = unverified_groups.obeying(checkpoint, claimed.predecessors_obey)
     publishers = {
         prefix: Publisher(
             epoch=epoch,

@@ -47,7 +47,7 @@ class Checkpoint:
         through: input topic → number of events handled by then.
         begun: end offsets of the batch that was started after it; None = none was.
         follows_another: whether it replaces a lost one of another coordinator
-            (`streams.checkpoint.earlier_coordinators` stores that).
+            (`streams.checkpoint.unverified_groups` stores that).
     """
 
     snapshot: GroupSnapshot | None = None

@@ -86,7 +86,7 @@ class Publisher(NamedTuple):
         rebuild_ms: age at which a snapshot is published again.
         unverified_until_ms: a group without stored state that has an event from before this broker
             time is unverified: an older coordinator may know more
-            (`checkpoint.earlier_coordinators`).
+            (`checkpoint.unverified_groups`).
         check_share: share of the batches that change a group after which the group is checked.
         assignors: plug-ins that a record may name by ``module:Class``.
         group_bytes_max: most bytes that each of the two stored values of a group may take.

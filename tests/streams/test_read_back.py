@@ -31,7 +31,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.records import GroupGone, Quarantine
 from muster.protocol.split_records import parts
 from muster.streams import claims, job, read_back
-from muster.streams.checkpoint.earlier_coordinators import unverified_until_ms
+from muster.streams.checkpoint.unverified_groups import unverified_until_ms
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.read_back import (
     SKEW_MS,

@@ -1,4 +1,6 @@
-"""What the start without a checkpoint knew of earlier coordinators (`state.lost_checkpoint`).
+"""Until when a group is unverified, as the start without a checkpoint decided it.
+
+`state.lost_checkpoint` says what that means for a group.
 
 Files in the checkpoint keep it, so that a replayed batch decides the same:
 
