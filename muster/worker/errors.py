@@ -14,7 +14,8 @@ class Fenced(WorkerError):
     """The coordinator refused this member for good.
 
     Operator action: `FENCED_INSTANCE_ID`: two processes use one instance id, stop one of them;
-    `INVALID_REQUEST`: the message says which setting of the worker contradicts itself.
+    `INVALID_REQUEST`: it says that it runs more tasks than a group can track that are not in the
+    group's list, or a newer coordinator refuses it; the message says which. Start the process anew.
 
     Attributes:
         fault: why.
