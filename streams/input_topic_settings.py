@@ -13,12 +13,13 @@ versions take them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType
 
+from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.logs import KAFKA
 from muster.streams.errors import WrongTopics
@@ -34,13 +35,24 @@ ASK_TIMEOUT_S = 30.0
 def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] = ()) -> None:
     """Check that the broker stamps the records of these topics; warn if it takes compressed ones.
 
-    If the job may not read a topic's settings, the topic is accepted; an operator's `muster doctor`
-    checks it. `others` are topics that the query does not read; they are only warned of.
+    A topic whose settings the job may not read is accepted, with a warning. `others` are topics
+    that the query does not read; they are only warned of.
 
     Raises:
         WrongTopics: the writers stamp the records of some topics.
     """
-    settings = dict(_settings(clients, [*topics, *others]))
+    settings, hidden = _settings(clients, [*topics, *others])
+    if hidden:
+        _log.warning(
+            "settings of topics are not checked",
+            why="the job lacks DESCRIBE_CONFIGS on them; senders may choose the time of their"
+            " records, and one compressed record may end the job",
+            topics=hidden,
+            grant=[
+                f"{access_check.create_command(prefix)} --acls --job-principal User:NAME"
+                for prefix in dict.fromkeys(topic.rpartition(".")[0] for topic in hidden)
+            ],
+        )
     inflating = [topic for topic in sorted(settings) if _differs(settings[topic], COMPRESSION)]
     if inflating:
         _log.warning(
@@ -56,18 +68,24 @@ def check(clients: ClientSettings, topics: Sequence[str], others: Sequence[str] 
 
 def _settings(
     clients: ClientSettings, topics: Sequence[str]
-) -> Iterable[tuple[str, Mapping[str, ConfigEntry]]]:
-    """The settings of each topic that exists and that the job may describe."""
+) -> tuple[dict[str, Mapping[str, ConfigEntry]], list[str]]:
+    """The settings of each topic that exists, and the topics whose settings are not shown."""
     client = AdminClient(clients.librdkafka(), logger=KAFKA)
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     asked = client.describe_configs(resources, request_timeout=ASK_TIMEOUT_S)
+    settings: dict[str, Mapping[str, ConfigEntry]] = {}
+    hidden: list[str] = []
     for resource, future in asked.items():
         try:
-            settings: Mapping[str, ConfigEntry] = future.result(ASK_TIMEOUT_S)
+            settings[str(resource.name)] = future.result(ASK_TIMEOUT_S)
         except KafkaException as error:
-            _log.debug("settings of a topic cannot be read", topic=resource.name, why=str(error))
-        else:
-            yield str(resource.name), settings
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                hidden.append(str(resource.name))
+            else:
+                _log.debug(
+                    "settings of a topic cannot be read", topic=resource.name, why=str(error)
+                )
+    return settings, sorted(hidden)
 
 
 def _differs(settings: Mapping[str, ConfigEntry], wanted: tuple[str, str]) -> bool:

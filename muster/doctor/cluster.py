@@ -225,9 +225,15 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
             "rights",
             f"role {role}",
             Level.WARN,
-            f"no ACL grants {some([*map(str, lacking)])}: only a super user can be a {role}",
+            f"no ACL grants {some([*map(str, lacking)])}: {_without(lacking, role)}",
             f"{access_check.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
+
+
+def _without(lacking: Sequence[Acl], role: Role) -> str:
+    if all(acl.operation in access_check.DISPENSABLE for acl in lacking):
+        return f"the {role} does not check the settings of these topics"
+    return f"only a super user can be a {role}"
 
 
 def _may_describe(client: AdminClient) -> bool:

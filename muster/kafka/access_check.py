@@ -71,6 +71,11 @@ class NoTopics(MusterError):
     """
 
 
+DISPENSABLE = ("DESCRIBE_CONFIGS",)
+"""Rights without which a process does its work, and checks less. An older version did not ask for
+them, so an upgrade must not end because of them."""
+
+
 def check(
     clients: ClientSettings, role: Role, prefixes: Iterable[str], timeout_s: float = TIMEOUT_S
 ) -> dict[str, int]:
@@ -99,7 +104,7 @@ def check(
                 granted = admin.may_describe(f"{acl.name}check")
             else:
                 granted = acl.name not in allowed or _has(allowed[acl.name], acl.operation)
-            if not granted and acl.name not in optional:
+            if not granted and acl.name not in optional and acl.operation not in DISPENSABLE:
                 missing.setdefault(prefix, []).append(acl)
     if missing:
         hint = _UNSEEN if any(operations == [] for operations in allowed.values()) else ""

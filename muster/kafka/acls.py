@@ -91,7 +91,10 @@ ROLES: Mapping[Role, Needs] = {
         "the coordinator (muster run): its Spark executors, its clock and its metrics",
         {
             **dict.fromkeys(TopicKind, ("READ", "WRITE")),
-            **dict.fromkeys((TopicKind.CONFIG, TopicKind.LAG), ("READ",)),
+            TopicKind.MEMBERSHIP: ("READ", "WRITE", "DESCRIBE_CONFIGS"),
+            TopicKind.HEARTBEATS: ("READ", "WRITE", "DESCRIBE_CONFIGS"),
+            TopicKind.CONFIG: ("READ", "DESCRIBE_CONFIGS"),
+            TopicKind.LAG: ("READ", "DESCRIBE_CONFIGS"),
         },
     ),
     Role.DISCOVERY: Needs(

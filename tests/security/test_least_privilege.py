@@ -13,6 +13,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AclBindingFilter, AdminClient, NewTopic
+from structlog.testing import capture_logs
 from support.kafka.secured import ROOT, Command, SecuredKafka, secured_kafka
 from support.suite.waiting import until
 
@@ -29,8 +30,9 @@ from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import GroupId, MemberId, parse_task
 from muster.protocol.keyring import Caller
 from muster.protocol.records import Rejected
-from muster.protocol.topics import TOPICS, TopicKind, topic_name
+from muster.protocol.topics import INPUTS, TOPICS, TopicKind, topic_name
 from muster.signing.followed_key_file import key_file_of
+from muster.streams import input_topic_settings
 
 pytestmark = pytest.mark.broker
 
@@ -126,6 +128,26 @@ def test_each_role_does_its_part_with_nothing_more(
     assert _letters(kafka) == []
     assert "sasl.mechanism" not in lines
     assert len(pages) > 10_000
+
+
+def test_the_job_may_read_the_settings_of_its_input(kafka: SecuredKafka) -> None:
+    """It checks who stamps their records; without the right it starts, and says what it lacks."""
+    inputs = [topic_name(kind, PREFIX) for kind in (*INPUTS, TopicKind.HEARTBEATS)]
+    with capture_logs() as logs:
+        settings, hidden = input_topic_settings._settings(kafka.clients("job"), inputs)
+        input_topic_settings.check(kafka.clients("job"), inputs)
+    assert (sorted(settings), hidden, logs) == (sorted(inputs), [], [])
+    _revoke(kafka, "job", Acl(Resource.TOPIC, inputs[0], Pattern.LITERAL, "DESCRIBE_CONFIGS"))
+    try:
+        access_check.check(kafka.clients("job"), Role.JOB, [PREFIX])
+        with capture_logs() as logs:
+            input_topic_settings.check(kafka.clients("job"), inputs)
+        (warning,) = logs
+        assert (warning["log_level"], warning["topics"]) == ("warning", [inputs[0]])
+        command = f"topics create --topic-prefix {PREFIX} --acls --job-principal"
+        assert command in warning["grant"][0]
+    finally:
+        kafka.grant(PREFIX, job="job")
 
 
 class Rings:
