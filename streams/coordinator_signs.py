@@ -2,7 +2,7 @@
 
 They go to ``<prefix>.clock`` (`protocol.records.CoordinatorSign`), which the query does not read,
 so they make no micro-batch. A standby that reads none for a while claims (`standby_coordinator`).
-Nothing else depends on them: a sign that is late or lost can cause a needless take-over, never a
+Nothing else depends on them: a sign that is late or lost can cause a needless takeover, never a
 wrong decision.
 """
 
@@ -93,7 +93,7 @@ class Signs(Loop):
         return self._closing.is_set()
 
     def stands_by(self) -> None:
-        """From now on, say that this process waits as a standby."""
+        """From now on, say that this process stands by."""
         self._becomes(CoordinatorRole.STANDBY)
 
     def runs(self, epochs: Mapping[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 The events of a group may end the process that works on them. The next start on the same checkpoint
 knows which batch that was (`checkpoint.suspect_batch`), and quarantines the group. A coordinator
-that starts with a new checkpoint does not know it: a standby that takes over, or a process that
+that starts with a new checkpoint does not know it: a standby coordinator, or a process that
 lost its folder. It meets the same events in batches of its own, and ends as well. The claims show
 this to the next one, whichever process that is.
 

@@ -1,9 +1,9 @@
-"""A standby rehearses its query, so that a take-over finds everything loaded and compiled.
+"""A standby coordinator rehearses its query: a takeover finds everything loaded and compiled.
 
 It runs the coordinator's query twice, as a start without a checkpoint does: once with groups to
 load and once without. The rehearsal reads the last record of each input partition into a checkpoint
 of its own, which is deleted. The groups' records are computed and dropped. One record goes through
-the sink: the sign of life that says that this process is a standby.
+the sink: the sign of life that says that this process stands by.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A standby: a second process that waits, and claims when the coordinator has ended or is silent.
+"""A standby coordinator: a process that waits, and claims when the coordinator ends or is silent.
 
 `Turn` is the pure part: it decides when. `Vigil` reads claims and signs of life for it
 (`coordinator_signs`). What a process may do after its claim does not depend on them: a coordinator
@@ -6,7 +6,7 @@ that was only slow, or frozen, leaves every group as soon as it reads a tick of 
 (`state.superseded`).
 
 The silence counts only while Kafka answers, because a coordinator cannot write signs without Kafka
-either. If several standbys wait, the one with the lowest job id goes first, and each further one
+either. If several of them wait, the one with the lowest job id goes first, and each further one
 waits `TURN_S` longer; two that claim at once do no harm, but one of them has to start again.
 """
 

@@ -1,4 +1,4 @@
-"""How a standby takes over: it rehearses the query, waits for its turn, and claims."""
+"""How a standby coordinator takes over: it rehearses the query, waits for its turn, and claims."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def stand_by(
 
 
 def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
-    """The checkpoint with which a standby claims; emptied if it is behind.
+    """The checkpoint with which a standby coordinator claims; emptied if it is behind.
 
     Raises:
         KafkaUnreachable: the claims, or the published records, could not be read.
@@ -102,7 +102,7 @@ def confirmed(
     is behind. A standby empties it, and reads the groups back behind its claim, as after a loss.
 
     Raises:
-        StaleCheckpoint: the checkpoint is behind, and the job is not a standby.
+        StaleCheckpoint: the checkpoint is behind, and the job is no standby coordinator.
         KafkaUnreachable: the claims, or the topics' ids, could not be read.
     """
     between = stale_checkpoint.claimed_between(checkpoint, config.clients, epochs)

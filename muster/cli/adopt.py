@@ -273,7 +273,7 @@ def wanted(
     topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
     places = append_all(clients, topic, configs, keys, by=args.instance_id)
     written = list(zip(configs, places, strict=True))
-    # Tasks are no choice of anyone: whoever governs writes those that there are.
+    # Tasks are not chosen: each governor writes those that there are.
     lost = replaced_of_all(clients, args.topic_prefix, before, written, apart_from=("tasks",))
     if lost:
         raise ChangedMeanwhile(f"{lost}; then start muster adopt again")

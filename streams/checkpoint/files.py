@@ -24,7 +24,7 @@ _OURS = re.compile(r"\.?((offsets|commits|sources|state|metadata)(\.[\w.-]+)?|mu
 """What Spark and muster write into the folder itself: folders, files, their checksums, and the
 temporary files of a write that was cut off."""
 LOCK = "muster.lock"
-"""File in the folder that a standby locks (`folder_lock`)."""
+"""File in the folder that a standby coordinator locks (`folder_lock`)."""
 
 
 @dataclass(frozen=True)

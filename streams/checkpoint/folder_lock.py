@@ -1,4 +1,4 @@
-"""A lock on the checkpoint folder: two standbys on one folder would write each other's files.
+"""A lock on the checkpoint folder: two processes that stand by would write each other's files.
 
 The lock belongs to the process, so the kernel gives it back when the process ends, and a frozen
 process keeps it. Only a folder on a local or POSIX file system has one; on an object store each

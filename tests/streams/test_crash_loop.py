@@ -31,7 +31,7 @@ def sign_of(job: str, role: CoordinatorRole) -> CoordinatorSign:
     [
         pytest.param([], 0, id="none can be read"),
         pytest.param([HOUR_MS], 0, id="the first coordinator"),
-        pytest.param([HOUR_MS - 30_000, HOUR_MS], 0, id="one take-over"),
+        pytest.param([HOUR_MS - 30_000, HOUR_MS], 0, id="one takeover"),
         pytest.param(
             [HOUR_MS - CLAIMS_MS, HOUR_MS - 30_000, HOUR_MS], 0, id="the first one lived long"
         ),
