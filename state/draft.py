@@ -96,8 +96,8 @@ class Draft:
             earliest.
         replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
-        turned_away: (member id, incarnation, fault) of non-members answered in this batch; see
-            `refusal_answers.py`.
+        answered_refusals: (member id, incarnation, fault) of non-members answered in this batch;
+            see `refusal_answers.py`.
         newest: origin of the newest event of this batch.
         asks_members: a new coordinator takes its first batch of a group that was read back.
         publishes_again: the record is published even if nothing in it changed.
@@ -142,7 +142,7 @@ class Draft:
         self.touched, self.freed_slots = set[int](), set[int]()
         self.on_disk = set[int]()
         self.replies: list[tuple[str, Record]] = []
-        self.turned_away: set[tuple[str, int, Fault]] = set()
+        self.answered_refusals: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
         is_new = coordinator_epoch != group.coordinator_epoch
         self.asks_members = self.publishes_again = is_new and bool(group.recovery.asked)

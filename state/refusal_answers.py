@@ -2,7 +2,7 @@
 
 Such a process joins and is refused, or writes as if it were a member. It gets a record with a
 fault, and the record gets a tombstone. One writer can name any number of processes, so a batch
-answers at most `TURNED_AWAY_MAX` of them, each once for each fault. The others ask again and are
+answers at most `ANSWERS_MAX` of them, each once for each fault. The others ask again and are
 answered in a later batch.
 """
 
@@ -16,7 +16,7 @@ from muster.protocol.records import Fault, MemberAssignment
 from muster.state.draft import Draft
 from muster.state.printable import cut
 
-TURNED_AWAY_MAX = 200
+ANSWERS_MAX = 200
 """At most this many faults for processes that are not members are written per group and batch."""
 ANY_INCARNATION = 0
 """Incarnation of a fault that addresses every process of the member id."""
@@ -29,9 +29,9 @@ def answer(draft: Draft, event: Join | Report, fault: Fault, message: str) -> No
 
 def _answer(draft: Draft, member: str, incarnation: int, fault: Fault, message: str) -> None:
     """Write a fault to a process; repeats within the batch are dropped."""
-    if (member, incarnation, fault) in draft.turned_away or _is_enough(draft):
+    if (member, incarnation, fault) in draft.answered_refusals or _is_enough(draft):
         return
-    draft.turned_away.add((member, incarnation, fault))
+    draft.answered_refusals.add((member, incarnation, fault))
     draft.replies.append((member, fault_record(draft, member, incarnation, fault, message)))
 
 
@@ -54,7 +54,7 @@ def answer_unknowns(draft: Draft, members: Iterable[str]) -> None:
 
 def _is_enough(draft: Draft) -> bool:
     """Whether the batch answers no more processes that are not members."""
-    return len(draft.turned_away) >= TURNED_AWAY_MAX
+    return len(draft.answered_refusals) >= ANSWERS_MAX
 
 
 def fault_record(
@@ -81,6 +81,8 @@ def add_tombstones(draft: Draft) -> None:
 
     Otherwise the fault would stay on the compacted topic. Readers have acted on it by then.
     """
-    non_members = {member for member, _, _ in draft.turned_away if member not in draft.roster.by_id}
+    non_members = {
+        member for member, _, _ in draft.answered_refusals if member not in draft.roster.by_id
+    }
     for member in sorted(non_members):
         draft.tombstone(MemberId(member))

@@ -30,7 +30,7 @@ from muster.protocol.signing import Subject, sign
 from muster.protocol.tick_covers import HEARD_MAX, Cover, Heard
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import refusal_answers
-from muster.state.refusal_answers import TURNED_AWAY_MAX
+from muster.state.refusal_answers import ANSWERS_MAX
 from muster.streams import heartbeat_covers, wake_up_schedule
 from muster.streams.batch import inbox, work_limits
 from muster.streams.clock import UNKNOWN_GROUP_TICKS, Clock
@@ -117,7 +117,7 @@ def test_a_tick_full_of_strangers_costs_few_answers(
     operator, tick = Operator(), Tick(group=G, cover=Cover(0, 2**62, heard))
     operator.feed(500, config(2), *joins(1))
     told = {record.member for record in of_kind(operator.feed(600, tick), MemberAssignment)}
-    strangers = {f"s{n}" for n in range(min(names, TURNED_AWAY_MAX))}
+    strangers = {f"s{n}" for n in range(min(names, ANSWERS_MAX))}
     assert strangers <= told
     assert sorted(answered) == sorted(strangers)
 

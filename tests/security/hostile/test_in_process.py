@@ -17,7 +17,7 @@ from muster.protocol.events import Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Record, Rejected
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state.refusal_answers import TURNED_AWAY_MAX
+from muster.state.refusal_answers import ANSWERS_MAX
 from muster.streams.batch import inbox, letter_limits, work_limits
 from muster.streams.batch.inbox import read_refused
 from muster.streams.source import REFUSED, lane_of
@@ -134,7 +134,7 @@ def test_answers_to_strangers_are_few_and_taken_back() -> None:
     records = Attack(bomb).records
     told = [r.member for r in of_kind(records, MemberAssignment)]
     gone = [r.member for r in of_kind(records, MemberGone)]
-    assert len(told) == TURNED_AWAY_MAX
+    assert len(told) == ANSWERS_MAX
     assert sorted(told) == sorted(gone)
     newest = {r.member: r for r in records if isinstance(r, MemberAssignment | MemberGone)}
     assert {type(record) for record in newest.values()} == {MemberGone}
