@@ -286,12 +286,8 @@ def _copies(group: Group | Draft) -> Codes:
 
 def _note_causes(draft: Draft, newly_caught_up: Codes, newly_behind: Codes) -> None:
     """Open a generation if a copy may take over now that could not before."""
-    learners = np.intersect1d(newly_caught_up, _learners(draft), assume_unique=True)
     awaited_pairs = next_actives.awaited(draft)
-    awaited_ready = np.setdiff1d(
-        np.intersect1d(newly_caught_up, awaited_pairs, assume_unique=True), learners
-    )
-    _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited_ready))
+    _note_awaited(draft, newly_caught_up, awaited_pairs)
     candidates = union(
         _rescues(draft, newly_caught_up, newly_behind),
         _disk_states(draft, newly_caught_up, awaited_pairs),
@@ -326,6 +322,15 @@ def _add_ready(draft: Draft, causes: Causes, pairs: Codes) -> None:
             kind = str(role) if pair in draft.owned.copies[role].kept else kind
         task, slot = pair >> 32, pair & 0xFFFFFFFF
         causes.ready(kind, str(draft.table.task(task)), draft.member(slot).id)
+
+
+def _note_awaited(draft: Draft, newly_ready: Codes, awaited_pairs: Codes) -> None:
+    """Open a generation for learners that may take over, and for other copies that are awaited."""
+    learners = np.intersect1d(newly_ready, _learners(draft), assume_unique=True)
+    awaited_ready = np.setdiff1d(
+        np.intersect1d(newly_ready, awaited_pairs, assume_unique=True), learners
+    )
+    _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited_ready))
 
 
 def _promotable(draft: Draft, learners: Codes) -> Codes:
@@ -430,8 +435,9 @@ def _running(group: Group | Draft) -> Codes:
 def mark_released_ready(draft: Draft) -> None:
     """Mark copies as ready whose member released the running task in this batch.
 
-    Where such a copy is a learner the task belongs back to the member (its successor is drained,
-    say): the copy may become active at once.
+    Where such a copy is a learner, or the task's destination, the task belongs back to the member
+    (its successor is drained, say; or the placement was computed aside, from an earlier owner): the
+    copy may become active at once.
     """
     group_before = draft.group
     if draft.table is not group_before.table:
@@ -454,7 +460,4 @@ def mark_released_ready(draft: Draft) -> None:
     warm_copies = np.setdiff1d(warm_copies, draft.owned.lags.pair[is_behind], assume_unique=True)
     newly_ready = np.setdiff1d(warm_copies, draft.owned.ready, assume_unique=True)
     draft.owned.ready = union(draft.owned.ready, warm_copies)
-    learners = np.intersect1d(
-        newly_ready, draft.owned.copies[Role.LEARNER].wanted, assume_unique=True
-    )
-    _add_ready(draft, draft.causes, _promotable(draft, learners))
+    _note_awaited(draft, newly_ready, next_actives.awaited(draft))

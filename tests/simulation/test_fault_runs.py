@@ -139,6 +139,17 @@ def test_members_are_silent_while_two_coordinators_live(seed: int) -> None:
     assert 0 < settled_ms <= CALM_MS
 
 
+def test_a_released_task_goes_back_to_its_destination() -> None:
+    """A placement computed aside moves a task away from its owner and names it the destination.
+
+    When the owner has released the task, its copy is ready at once, so the task goes back. It
+    waited for the follow-up, 24 minutes later.
+    """
+    _, settled_ms, law = runs.play(8351224, runs.stream(8351224), job=runs.job_of(8351224))
+    assert law == ""
+    assert 0 < settled_ms <= CALM_MS
+
+
 @pytest.mark.parametrize(
     "seed",
     [
