@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError
+from support.adopt.classic_member import ClassicMember
 from support.adopt.fleet import Fleet
 from support.kafka.members import Consumers
 from support.suite.waiting import until
@@ -115,63 +112,22 @@ def test_a_frozen_governor_and_its_stand_by(kafka, tmp_path):
         fleet.check()
 
 
-class Own(RangePartitionAssignor):
-    """An assignor with a name of its own."""
-
-    name = "own"
-
-
-class Reader:
-    """A consumer of another library, whose assignor has a name of its own; it polls when told."""
-
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self.consumer = KafkaConsumer(
-            fleet.topic,
-            bootstrap_servers=fleet.topics.address,
-            group_id=fleet.group,
-            client_id=name,
-            partition_assignment_strategy=[Own],
-            heartbeat_interval_ms=500,
-            session_timeout_ms=6_000,
-            # Kafka waits so long for a member that does not join; the client may lose a join.
-            max_poll_interval_ms=60_000,
-        )
-        self._go, self._closing = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._polls, daemon=True)
-        self._thread.start()
-
-    def polls(self, on: bool) -> None:
-        """Go on, or stop to poll; heartbeats go on."""
-        (self._go.set if on else self._go.clear)()
-
-    def _polls(self) -> None:
-        while not self._closing.is_set():
-            if self._go.wait(0.1):
-                try:
-                    self.consumer.poll(100)
-                except KafkaError as error:  # it goes on, as an application does
-                    print(f"a reader's poll failed: {error!r}")
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._closing.set()
-        self._thread.join(30)
-        self.consumer.close()
-
-
 def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, capsys):
     """Kafka does not tell the name while they rebalance: one line, nothing changed."""
     with Fleet(kafka, tmp_path, partitions=4) as fleet:
-        readers = [Reader(fleet, name) for name in "AB"]
+        readers = [
+            ClassicMember(fleet.topics.clients, fleet.group, name, fleet.topic, 4, "own")
+            for name in "AB"
+        ]
         one, two = readers
         try:
-            one.polls(True)
+            one.joins(True)
             fleet.settles({"A": 4}, "one has all")
-            one.polls(False)
-            two.polls(True)
+            one.joins(False)
+            two.joins(True)
             until(
                 lambda: described(fleet).is_rebalancing,
-                "the group waits for one that does not poll",
+                "the group waits for one that does not join",
                 pause_s=0.3,
             )
             assert main(["adopt", "--group", fleet.group, *fleet.kafka]) == 2
@@ -180,7 +136,7 @@ def test_members_whose_assignor_has_a_name_of_its_own(kafka, tmp_path: Path, cap
             assert len(messages) == 1
             assert "have no protocol in common with" in messages[0]
             assert "--protocol NAME adds the name of their assignor" in messages[0]
-            one.polls(True)
+            one.joins(True)
             until(
                 lambda: sorted(fleet.shares().values()) == [2, 2],
                 "the group goes on as if nothing had been",
