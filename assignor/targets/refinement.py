@@ -2,10 +2,10 @@
 
 The steps of a plan are optimal one after the other (`muster.assignor.targets.plan`), not together.
 Here every change is tried, and made if it improves a figure and worsens none: largest minus
-smallest load, actives moved, actives that start cold, copies restored from nothing, traffic. A
-change moves or exchanges actives or standbys, or moves a standby to a member from which another
-moves away. When an active goes to its standby, the standby goes to the former owner or to a member
-with state.
+smallest load, actives moved, actives that start cold, copies restored from nothing, traffic, cost
+of racks and moves. A change moves or exchanges actives or standbys, or moves a standby to a member
+from which another moves away. When an active goes to its standby, the standby goes to the former
+owner or to a member with state.
 
 No change loses a learner or an existing standby, or takes members further from their shares of the
 actives and of the stateful ones, or makes it impossible that tasks placed later make the sum fair.
@@ -25,6 +25,7 @@ from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.targets.actives import uneven
 from muster.assignor.targets.cost_tables import Figures
 from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
+from muster.assignor.targets.racks import Racks
 from muster.assignor.targets.small_groups import Exact
 from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tag_zones import Zones
@@ -78,7 +79,7 @@ class _State:
 
     def __init__(self, inputs: Inputs, exact: Exact, plan: Plan) -> None:
         view, racks, capacity = inputs.view, inputs.racks, inputs.capacity
-        self._active_cost, self._standby_cost = _costs(inputs, exact.figures)
+        self._active_cost, self._standby_cost = _costs(inputs, exact)
         self.owner = plan.active.copy()
         self.standing = np.zeros((len(self.owner), len(capacity)), dtype=np.bool_)
         self.standing[plan.standby.task, plan.standby.member] = True
@@ -341,13 +342,14 @@ def _padded(gain: Longs) -> Longs:
     return np.pad(gain, [(0, 0)] * (gain.ndim - 1) + [(1, 1)])
 
 
-def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
+def _costs(inputs: Inputs, exact: Exact) -> tuple[Longs, Longs]:
     """int64[T, M, F]: cost of each active and each standby at each member; less is better.
 
-    The figures are moved, learnt, cold, restored, used and toll. Without learners an active starts
-    at its destination; with them only whether a learner must restore there counts (EX-H6), and a
-    task without an owner belongs to a member that is caught up (`targets.small_groups`).
+    The figures are moved, learnt, cold, restored, used, toll and price. Without learners an active
+    starts at its destination; with them only whether a learner must restore there counts (EX-H6),
+    and a task without an owner belongs to a member that is caught up (`targets.small_groups`).
     """
+    figures = exact.figures
     none = np.zeros(figures.shape, dtype=np.int64)
     toll = (none, none) if inputs.racks is None else inputs.racks.across(inputs.view)
     barred = np.where(inputs.capacity > 0, 0, _FORBIDDEN)
@@ -357,6 +359,15 @@ def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
     learnt = (figures.moved & figures.stateful | late) & (not at_once)
     restored = figures.bare & (late | at_once)
     moved = figures.moved | (figures.orphaned & figures.cold & (not at_once))
-    active = (moved + barred, learnt, figures.cold, restored, used, toll[0])
-    standby = (none + barred, none, none, figures.bare, used, toll[1])
+    price = none if inputs.racks is None else _price(inputs.racks, toll[1], figures)
+    priced = exact.priced(np.arange(len(none), dtype=np.int32))
+    active = (moved + barred, learnt, figures.cold, restored, used, toll[0], priced)
+    standby = (none + barred, none, none, figures.bare, used, toll[1], price)
     return np.stack(active, axis=2), np.stack(standby, axis=2)
+
+
+def _price(racks: Racks, toll: Longs, figures: Figures) -> Longs:
+    """int64[T, M]: cost of each standby at each member, as `StandbyRequest.cost` counts it."""
+    prices = racks.stateful
+    price: Longs = prices.traffic * toll
+    return price if prices.tolls_first else price + prices.overlap * ~figures.standing

@@ -51,7 +51,7 @@ class Exact:
         none_idle = not self._at_once and later < int(np.count_nonzero(self._capacity))
         choices = boxes(len(tasks), self._capacity, before, none_idle=none_idle, later=later)
         unit = self._view.tasks.unit_of[tasks] if self._racks and self._racks.by_unit else None
-        rack_cost = self._priced(tasks)
+        rack_cost = self.priced(tasks)
         figures = [rack_cost, *self._judged(tasks)]
         cost, tie, last = self._cost(figures), self._crowding(tasks), self._dealt(tasks)
         spread = self.spread(tasks)
@@ -96,7 +96,7 @@ class Exact:
     def _copy_figures(self, tasks: IntArray) -> tuple[Longs, Longs]:
         return self.figures.quality[tasks], self.figures.behind[tasks]
 
-    def _priced(self, tasks: IntArray) -> Longs:
+    def priced(self, tasks: IntArray) -> Longs:
         """int64[K, M]: traffic and moves at the prices of each kind; 0 where racks do not count."""
         shape = len(tasks), len(self._capacity)
         if self._racks is None:

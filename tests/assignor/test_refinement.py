@@ -114,6 +114,48 @@ def test_racks_cause_no_useless_move() -> None:
     assert placement.cost == placement.cost_lower_bound == 0
 
 
+def test_a_stateful_task_does_not_move_in_place_of_a_stateless_one() -> None:
+    """One task has to move; for `sticky` a move of the stateful one costs more than both reads."""
+    units = [
+        Subtopology("0", 1, stateful=True, source_racks=((("r1",),),)),
+        Subtopology("1", 1, source_racks=((("r0",),),)),
+    ]
+    members = {
+        "P0": Member(rack="r0", active=["0_0", "1_0"]),
+        "P1": Member(rack="r1", standby=["0_0"], lag={"0_0": 0}),
+    }
+    view = group(units, members, "sticky", rack_aware_assignment_strategy="min_traffic")
+    placement = _placed(view, "sticky")
+    assert placement.active.tolist() == [0, 1]
+    assert placement.cost == placement.cost_lower_bound == 2
+
+
+@pytest.mark.parametrize("name", ["sticky", "high-availability"])
+def test_refinement_never_costs_more(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random groups with racks: the cost with refinement is no higher than without."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        members, racks = [f"P{n}" for n in range(3)], ["r0", "r1", "r2"]
+        lists = [tuple(((str(rng.choice(racks)),),) for _ in range(3)) for _ in range(3)]
+        units = [Subtopology(str(n), 3, n < 2, 1, lists[n], lists[n]) for n in range(3)]
+        tasks = [f"{unit.name}_{n}" for unit in units for n in range(3)]
+        owner = dict(zip(tasks, rng.choice(members, 9).tolist(), strict=True))
+        copy = dict(zip(tasks[:6], rng.choice(members, 6).tolist(), strict=True))
+        present = {
+            member: Member(
+                rack=rack,
+                active=[t for t in tasks if owner[t] == member],
+                standby=[t for t in copy if copy[t] == member != owner[t]],
+                lag={t: int(rng.choice([0, 5000])) for t in copy if copy[t] == member != owner[t]},
+            )
+            for member, rack in zip(members, racks, strict=True)
+        }
+        config = {"num_standby_replicas": seed % 3, "acceptable_recovery_lag": 100}
+        view = group(units, present, rack_aware_assignment_strategy="min_traffic", **config)
+        refined, plain = _with_and_without(view, name, monkeypatch)
+        assert refined.cost <= plain.cost, seed
+
+
 @pytest.mark.parametrize("name", ["sticky", "fallback", "high-availability"])
 @pytest.mark.parametrize("seed", range(15))
 def test_refinement_makes_nothing_worse(
