@@ -98,6 +98,10 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
     except CostsTooLarge:
         if request.toll is None:
             raise
+        if request.copies_in_distinct_racks:  # without these the prices are lower
+            by_traffic = placed(copies, replace(request, copies_in_distinct_racks=0), need)
+            missing, warning = short + by_traffic.missing, _NOT_HONOURED.format("too many")
+            return by_traffic._replace(missing=missing, warning=warning)
         present = _of_each_task(copies, present, need)
         return _by_traffic(request, need, present, room, "too many")
     if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:

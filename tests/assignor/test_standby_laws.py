@@ -225,6 +225,29 @@ def test_prices_of_large_groups_add_up(
     assert apart.all() == (strategy == "reliability_then_traffic" and honoured)
 
 
+def test_many_reliable_copies_on_few_members_are_whole_and_stay() -> None:
+    """1,600 tasks with two standbys on 5 members in 3 racks: none is missing, then none moves."""
+    rng = random.Random(2)
+    racks = ["r0", "r1", "r2"]
+    lists = tuple((tuple(rng.sample(racks, 2)),) for _ in range(1_600))
+    unit = Subtopology("0", 1_600, stateful=True, source_racks=lists, changelog_racks=lists)
+    members = {f"P{n}": Member(rack=rng.choice(racks)) for n in range(5)}
+    config: dict[str, object] = {
+        "num_standby_replicas": 2,
+        "rack_aware_assignment_strategy": "min_traffic",
+        "rack_aware_standby_strategy": "reliability_then_traffic",
+    }
+    view = group([unit], members, **config)
+    first = _placed(view)
+    _assert_whole(view, first, 2)
+    for name, (active, copied, _) in holdings(view, first).items():
+        lag = dict.fromkeys(copied, 0)
+        members[name] = replace(members[name], active=active, standby=copied, lag=lag)
+    again = _placed(group([unit], members, **config))
+    assert len(again.learner) == 0
+    assert np.array_equal(again.standby.code, first.standby.code)
+
+
 @pytest.mark.parametrize(("first", "away"), [(0, 0), (1, 1), (2, 2), (3, 2)])
 def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> None:
     """All replicas in the owner's rack, two copies: only the reliable ones leave that rack."""
