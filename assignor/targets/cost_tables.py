@@ -19,6 +19,8 @@ READY, WARM, LEARNER, STANDBY, COLD_COPY, UNREPORTED, NO_STATE = range(7)
 
 `UNREPORTED` is a standby without a reported lag, `COLD_COPY` any other reported state.
 """
+OTHER_STATE = 5
+"""Rank of state of any age in `Figures.usefulness`."""
 
 
 class Figures:
@@ -154,7 +156,7 @@ class Figures:
         `at_once`, bool[T, 1]), a warm copy, a learner, state of any age, a standby without a
         reported lag, nothing.
         """
-        rank = np.where(self.bare, 7, 5)
+        rank = np.where(self.bare, 7, OTHER_STATE)
         rank[self.learning] = 4
         rank[self.warm] = 3
         rank = np.where(self.owned, np.where(at_once, 1, 2), rank)

@@ -24,7 +24,7 @@ from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.folded_costs import folded
 from muster.assignor.solvers.small_exact import boxes, cheapest, least_uneven, overlaps
 from muster.assignor.solvers.spread import Spread
-from muster.assignor.targets.cost_tables import Figures
+from muster.assignor.targets.cost_tables import OTHER_STATE, Figures
 from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.assignor.targets.racks import STATELESS
 from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
@@ -190,6 +190,21 @@ class Exact:
         missing = request.copies * len(request.tasks) - len(pairs)
         return PlacedStandbys(pairs, missing, request.cost(pairs))
 
+    def _useful(self, request: StandbyRequest, warm_owner: BoolArray) -> Longs:
+        """int64[K, M]: `usefulness`; of more standbys than a task needs, first what is caught up.
+
+        `behind`, a larger figure, may be left out.
+        """
+        tasks, members = request.tasks, np.arange(len(self._capacity))
+        useful = self.figures.usefulness(warm_owner)[tasks]
+        standing = self.figures.standing[tasks] & (self._capacity > 0)
+        standing &= request.target[tasks][:, None] != members
+        warm = standing & self.figures.warm[tasks]
+        surplus = (standing.sum(axis=1) > self._standbys) & warm.any(axis=1)
+        late = surplus[:, None] & standing & ~warm
+        useful[late] = np.maximum(useful[late], OTHER_STATE)
+        return useful
+
     def _standby_pairs(self, request: StandbyRequest) -> Pairs | None:
         tasks, members = request.tasks, len(self._capacity)
         if self._standbys <= 0 or len(tasks) == 0:
@@ -197,7 +212,7 @@ class Exact:
         owner_of = np.arange(len(tasks)), np.maximum(request.target[tasks], 0)
         warm = np.ones((len(self._view.tasks), 1), dtype=np.bool_)
         warm[tasks, 0] = self.figures.warm[tasks][owner_of]
-        useful = self.figures.usefulness(warm)[tasks]
+        useful = self._useful(request, warm)
         loads = held(request.target, members) if request.loads is None else request.loads
         total = len(tasks) * self._standbys
         choices = boxes(total, self._capacity, loads, fair=False)

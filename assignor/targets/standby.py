@@ -2,7 +2,8 @@
 
 Every stateful task needs `num.standby.replicas` copies on distinct members. An existing copy is
 worth more than a new one: present standbys first, then the former owner of a task that moves
-(S2-14), then other warm copies and learners.
+(S2-14), then other warm copies and learners. A task with more standbys than it needs keeps those
+that have caught up.
 
 Tasks whose standbys can all stay keep them. One minimum-cost flow with an arc per (task, member)
 places the copies of the others; where most choices are alike, they are dealt out at the same cost.
@@ -85,8 +86,9 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
     room = share - np.bincount(staying.member, minlength=len(share))
     arcs = len(open_tasks) * np.count_nonzero(room > 0)
     if arcs > MAX_ARCS and request.toll is not None:
+        present = _of_each_task(copies, present, need)
         return _by_traffic(request, need, present, room, f"more than {MAX_ARCS:,}")
-    existing = _candidates(copies, request, open_tasks)
+    existing = _candidates(copies, request, open_tasks, need)
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
         new_pairs, missing = dealt_out(request, existing, open_tasks, need, room)
         if missing == 0 or arcs > MAX_ARCS:
@@ -96,10 +98,15 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
     except CostsTooLarge:
         if request.toll is None:
             raise
+        if request.copies_in_distinct_racks:  # without these the prices are lower
+            by_traffic = placed(copies, replace(request, copies_in_distinct_racks=0), need)
+            missing, warning = short + by_traffic.missing, _NOT_HONOURED.format("too many")
+            return by_traffic._replace(missing=missing, warning=warning)
+        present = _of_each_task(copies, present, need)
         return _by_traffic(request, need, present, room, "too many")
     if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:
         staying = no_pairs()  # an uneven placement is better than a missing copy
-        existing = _candidates(copies, request, tasks)
+        existing = _candidates(copies, request, tasks, need)
         new_pairs, missing = _flow(request, existing, tasks, need, share, overfull=True)
     pairs = joined(staying, new_pairs)
     return PlacedStandbys(pairs, short + missing, request.cost(pairs))
@@ -150,19 +157,39 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     return answer
 
 
-def _candidates(copies: Copies, request: StandbyRequest, tasks: IntArray) -> ExistingCopies:
+def _of_each_task(copies: Copies, present: Pairs, need: Counts) -> Pairs:
+    """At most as many present standbys of each task as it needs; caught-up ones come first."""
+    warm = copies.reported_warm(present.task, present.member)
+    order = np.lexsort((present.member, ~warm, present.task))
+    nth = np.arange(len(present)) - np.searchsorted(present.task, present.task)
+    return present.only(np.sort(order[nth < need[present.task]]))
+
+
+def _candidates(
+    copies: Copies, request: StandbyRequest, tasks: IntArray, need: Counts
+) -> ExistingCopies:
     view = request.view
     pairs = _allowed(request, copies.of(tasks))
     codes = code(pairs.task, pairs.member)
-    price = np.where(copies.reported_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_COLD)
+    warm = copies.reported_warm(pairs.task, pairs.member)
+    price = np.where(warm, _PRICE_WARM, _PRICE_COLD)
     learning = contains(view.learner, codes)
     price[learning] = np.minimum(price[learning], _PRICE_LEARNER)
     owner = view.active[pairs.task] == pairs.member
     at_once = copies.warm(pairs.task, request.target[pairs.task])
     price[owner & at_once] = _PRICE_FORMER
     price[owner & ~at_once] = _PRICE_STAGED
-    price[contains(view.standby, codes)] = _PRICE_PRESENT
+    present = contains(view.standby, codes)
+    price[present & ~_surplus(pairs.task, present, warm, need)] = _PRICE_PRESENT
     return ExistingCopies(pairs, price.astype(np.int64))
+
+
+def _surplus(task: IntArray, present: BoolArray, warm: BoolArray, need: Counts) -> BoolArray:
+    """bool[K]: copies behind, of tasks with more standbys than needed, one of them caught up."""
+    standbys = np.bincount(task[present], minlength=len(need))
+    has_surplus = (standbys > need) & (np.bincount(task[present & warm], minlength=len(need)) > 0)
+    surplus: BoolArray = has_surplus[task] & ~warm
+    return surplus
 
 
 def _flow(

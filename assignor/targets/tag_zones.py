@@ -73,7 +73,7 @@ def tagged_standbys(copies: Copies, request: StandbyRequest) -> PlacedStandbys:
     warning = _missing_tag(request.view)
     if not most.any():
         return PlacedStandbys(pairs_placed, short, warning=warning)
-    need, unplaced = _zones_of_copies(zones, request, most)
+    need, unplaced = _zones_of_copies(copies, zones, request, most)
     for zone in range(len(zones.value)):
         part = replace(request, capacity=np.where(zones.of == zone, request.capacity, 0))
         pairs, missing, *_ = placed(copies, part, need[:, zone])
@@ -97,7 +97,9 @@ def _missing_tag(view: GroupView) -> str:
     return ""
 
 
-def _zones_of_copies(zones: Zones, request: StandbyRequest, most: Counts) -> tuple[Counts, Counts]:
+def _zones_of_copies(
+    copies: Copies, zones: Zones, request: StandbyRequest, most: Counts
+) -> tuple[Counts, Counts]:
     """int64[T, Z] copies of each task per zone, and int64[T] copies without a zone.
 
     `most` (int64[K]) is how many copies each task gets.
@@ -109,7 +111,7 @@ def _zones_of_copies(zones: Zones, request: StandbyRequest, most: Counts) -> tup
     zoneless = np.zeros(len(request.target), dtype=np.int64)
     filled = held(zones.of[request.target[request.tasks]], zone_count)
     used = zones.of[request.target[request.tasks]][:, None]
-    present = _present_zones(zones, request, zone_count)
+    present = _present_zones(copies, zones, request, zone_count)
     for copy in range(int(most.max())):
         open_tasks = np.flatnonzero(most > copy)
         pattern, of = np.unique(np.sort(used[open_tasks], axis=1), axis=0, return_inverse=True)
@@ -122,31 +124,34 @@ def _zones_of_copies(zones: Zones, request: StandbyRequest, most: Counts) -> tup
         need[request.tasks[has_zone], chosen[has_zone]] += 1
         zoneless[request.tasks[~has_zone & (most > copy)]] += 1
         filled += held(chosen, zone_count)
-        present[np.flatnonzero(has_zone), chosen[has_zone]] = False
+        present[np.flatnonzero(has_zone), chosen[has_zone]] = 0
         used = np.concatenate((used, chosen[:, None]), axis=1)
     return need, zoneless
 
 
-def _present_zones(zones: Zones, request: StandbyRequest, number: int) -> BoolArray:
-    """bool[K, Z]: zones where each task has a standby, or an owner that it leaves."""
+def _present_zones(copies: Copies, zones: Zones, request: StandbyRequest, number: int) -> Counts:
+    """int64[K, Z]: where each task has copies that may stay.
+
+    2: a standby that has caught up; 1: another standby, or an owner that the task leaves.
+    """
     view = request.view
-    at = np.zeros((len(view.tasks), number), dtype=np.bool_)
-    fits = (request.capacity[view.standby.member] > 0) & (
-        request.target[view.standby.task] != view.standby.member
-    )
-    at[view.standby.task[fits], zones.of[view.standby.member[fits]]] = True
+    at = np.zeros((len(view.tasks), number), dtype=np.int64)
     owned = np.flatnonzero((view.active != NO_MEMBER) & (view.active != request.target))
     owned = owned[request.capacity[view.active[owned]] > 0]
-    at[owned, zones.of[view.active[owned]]] = True
-    zones_of_tasks: BoolArray = at[request.tasks]
+    at[owned, zones.of[view.active[owned]]] = 1
+    task, member = view.standby.task, view.standby.member
+    fits = (request.capacity[member] > 0) & (request.target[task] != member)
+    worth = 1 + copies.reported_warm(task, member).astype(np.int64)
+    np.maximum.at(at, (task[fits], zones.of[member[fits]]), worth[fits])
+    zones_of_tasks: Counts = at[request.tasks]
     return zones_of_tasks
 
 
 def _fill(
-    group: IntArray, allowed: BoolArray, present: BoolArray, capacity: Counts, filled: Counts
+    group: IntArray, allowed: BoolArray, present: Counts, capacity: Counts, filled: Counts
 ) -> IntArray:
     """int32[K]: a zone for one more copy of each task, `NO_MEMBER` where no zone is allowed."""
-    stay = present & allowed[group]
+    stay = np.where(allowed[group], present, 0)
     home = np.where(stay.any(axis=1), stay.argmax(axis=1), NO_MEMBER).astype(np.int32)
     size = np.where(allowed.any(axis=1), np.bincount(group, minlength=len(allowed)), 0)
     own = np.zeros(allowed.shape, dtype=np.int64)

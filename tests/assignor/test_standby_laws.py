@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -224,6 +225,29 @@ def test_prices_of_large_groups_add_up(
     assert apart.all() == (strategy == "reliability_then_traffic" and honoured)
 
 
+def test_many_reliable_copies_on_few_members_are_whole_and_stay() -> None:
+    """1,600 tasks with two standbys on 5 members in 3 racks: none is missing, then none moves."""
+    rng = random.Random(2)
+    racks = ["r0", "r1", "r2"]
+    lists = tuple((tuple(rng.sample(racks, 2)),) for _ in range(1_600))
+    unit = Subtopology("0", 1_600, stateful=True, source_racks=lists, changelog_racks=lists)
+    members = {f"P{n}": Member(rack=rng.choice(racks)) for n in range(5)}
+    config: dict[str, object] = {
+        "num_standby_replicas": 2,
+        "rack_aware_assignment_strategy": "min_traffic",
+        "rack_aware_standby_strategy": "reliability_then_traffic",
+    }
+    view = group([unit], members, **config)
+    first = _placed(view)
+    _assert_whole(view, first, 2)
+    for name, (active, copied, _) in holdings(view, first).items():
+        lag = dict.fromkeys(copied, 0)
+        members[name] = replace(members[name], active=active, standby=copied, lag=lag)
+    again = _placed(group([unit], members, **config))
+    assert len(again.learner) == 0
+    assert np.array_equal(again.standby.code, first.standby.code)
+
+
 @pytest.mark.parametrize(("first", "away"), [(0, 0), (1, 1), (2, 2), (3, 2)])
 def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> None:
     """All replicas in the owner's rack, two copies: only the reliable ones leave that rack."""
@@ -322,3 +346,57 @@ def test_copies_are_as_even_as_actives(assignor: str) -> None:
     answer = solve(problem)
     assert [len(member["standby"]) for member in answer["members"].values()] == [2] * 10
     assert len(answer["moves"]) == sum(max(2 - count, 0) for count in counts)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "members", "tie", "few"),
+    [
+        (6, 3, "topics", False),
+        (400, 50, "", False),
+        (40, 8, "zone", False),
+        (100, 10, "traffic", False),
+        (12, 6, "reliability_then_traffic", False),
+        (400, 50, "traffic", True),
+    ],
+)
+@pytest.mark.parametrize("reported", [True, False])
+def test_of_too_many_standbys_those_that_have_caught_up_stay(
+    tasks: int, members: int, tie: str, few: bool, reported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second standby of each task is taken back while it restores: the first ones stay.
+
+    By classes (`few` arcs) counts differ by a task or two, so a few copies move.
+    """
+    if few:
+        monkeypatch.setattr(standby, "MAX_ARCS", 0)
+    lists = tuple(((f"r{n % 3}",),) for n in range(tasks)) if "traffic" in tie else None
+    unit = Subtopology("0", tasks, stateful=True, source_racks=lists, changelog_racks=lists)
+    config: dict[str, object] = {}
+    if lists:
+        config["rack_aware_assignment_strategy"] = "min_traffic"
+        config["rack_aware_standby_strategy"] = tie
+    elif tie == "zone":
+        config["rack_aware_assignment_tags"] = "zone"
+    held = {
+        f"P{n:02}": Member(
+            rack=f"r{n % 3}" if lists else None,
+            tags={"zone": "abc"[n % 3]},
+            topics=["0"] if tie == "topics" and n == 0 else None,
+        )
+        for n in range(members)
+    }
+    caught_up: set[tuple[str, str]] = set()
+    for standbys in (1, 2, 1):
+        view = group([unit], held, num_standby_replicas=standbys, **config)
+        now = holdings(view, _placed(view))
+        copies = {(name, task) for name, (_, tasks_of, _) in now.items() for task in tasks_of}
+        caught_up = caught_up or copies
+        for name, (active, copied, learner) in now.items():
+            behind = {task: 1_000_000 for task in (*copied, *learner) if reported}
+            near = {task: 0 for task in copied if (name, task) in caught_up}
+            lag = behind | near
+            held[name] = replace(
+                held[name], active=active, standby=copied, learner=learner, lag=lag
+            )
+    assert len(copies) == tasks
+    assert len(caught_up - copies) <= (4 if few else 0)
