@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import PROFILE
 from muster.protocol.framing import Row
-from muster.protocol.ids import Role, member_from
+from muster.protocol.ids import GroupId, Role, member_from
 from muster.protocol.keys import Key
 from muster.protocol.owner_vectors import decode_owners, encode_owners
 from muster.protocol.records import (
@@ -79,6 +79,47 @@ _profile_of = attrgetter(*_PROFILE)
 _MOVE = tuple(field.name for field in fields(Move))
 _STATES = {state.value: state for state in MemberState}
 _GROUP_STATES = {state.value: state for state in GroupState}
+
+
+class GroupOutline(NamedTuple):
+    """What a list of groups shows; members and tasks are counted. See `GroupSnapshot`."""
+
+    group: GroupId
+    coordinator_epoch: int
+    generation: int
+    state: GroupState
+    assignor: str
+    members: int
+    tasks: int
+    is_quarantined: bool
+
+
+def outline_of(snapshot: GroupSnapshot) -> GroupOutline:
+    """The outline of a snapshot."""
+    return GroupOutline(
+        snapshot.group,
+        snapshot.coordinator_epoch,
+        snapshot.generation,
+        snapshot.state,
+        snapshot.assignor,
+        len(snapshot.members),
+        sum(unit.size for unit in snapshot.tasks),
+        snapshot.quarantine is not None,
+    )
+
+
+def outline_from(key: Key, row: Row) -> GroupOutline:
+    """An outline from a snapshot's row, without the work of `snapshot_from`."""
+    return GroupOutline(
+        key.group,
+        row["coordinator_epoch"],
+        row["generation"],
+        _GROUP_STATES.get(row["state"], GroupState.UNKNOWN),
+        row["assignor"],
+        len(row["members"]["ids"]),
+        sum(unit["count"] + unit["connector"] for unit in row["tasks"]),
+        _QUARANTINE in row["extras"],
+    )
 
 
 def snapshot_row(snapshot: GroupSnapshot) -> Row:

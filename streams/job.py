@@ -52,6 +52,7 @@ from muster.streams import (
     coordinator_signs,
     crash_loop,
     input_topic_settings,
+    jvm_launch,
     query,
     read_back,
     sink,
@@ -111,7 +112,7 @@ def _begun(config: JobConfig) -> int:
 
 
 def _run(config: JobConfig) -> int:
-    with stopping.signals() as stop, ExitStack() as stack:
+    with stopping.signals(_end_process) as stop, ExitStack() as stack:
         job = uuid.uuid4().hex[:12]
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
@@ -171,6 +172,12 @@ def _run(config: JobConfig) -> int:
         _raise_cause(stop, kept, watch)
         log.info("stopped")
         return DONE
+
+
+def _end_process(code: int) -> None:
+    """End this process at once, and a JVM that is starting."""
+    jvm_launch.end_starts()
+    os._exit(code)
 
 
 def _raise_cause(stop: stopping.Stop, kept: topic_ids.Kept, watch: claims.Watch) -> None:

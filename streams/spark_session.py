@@ -19,7 +19,6 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
@@ -27,7 +26,9 @@ from muster.broker.java import java_home
 from muster.kafka.client_settings import HIDDEN_NAMES
 from muster.protocol.errors import ConfigError
 from muster.streams.class_archive import ClassArchive
+from muster.streams.errors import QueryFailed
 from muster.streams.job_settings import DEPRECATED, NEEDED, REPORTS, JobConfig
+from muster.streams.jvm_launch import launched
 from muster.streams.observability import spark_reports
 from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
@@ -226,8 +227,8 @@ def _launch(settings: SparkConf) -> None:
     output = JvmOutput(as_log if is_json else as_it_is)
     try:
         streams = {"stdout": output.entrance, "stderr": output.entrance}
-        gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # Spark's own
-    except PySparkRuntimeError:
+        gateway = launched(settings, streams)
+    except (PySparkRuntimeError, QueryFailed):
         output.shut()
         output.join(5)
         raise

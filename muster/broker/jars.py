@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -179,6 +180,10 @@ def _exclusively(path: Path) -> Iterator[None]:
         yield
 
 
+class _CutOff(Exception):
+    """Another download has failed, or Ctrl-C has come."""
+
+
 def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -> None:
     url = base_url()
     pooch.get_logger().setLevel("WARNING")  # it logs each file; a progress bar shows them all
@@ -189,12 +194,24 @@ def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -
         urls={jar.name: f"{url}/{jar.path}" for jar in missing},
         retry_if_failed=attempts - 1,
     )
+    for left in folder.glob("tmp*"):  # of a process that was killed; only this one downloads
+        left.unlink(missing_ok=True)
     with _progress(missing, title) as advance, ThreadPoolExecutor(CONNECTIONS) as pool:
-        tasks = [pool.submit(_download_one, store, jar, url, attempts, advance) for jar in missing]
+        cut_off = threading.Event()
+
+        def advance_or_end(size: int) -> None:
+            if cut_off.is_set():
+                raise _CutOff
+            advance(size)
+
+        tasks = [
+            pool.submit(_download_one, store, jar, url, attempts, advance_or_end) for jar in missing
+        ]
         try:
             for task in tasks:
                 task.result()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no file is downloaded to its end first
+            cut_off.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 

@@ -27,7 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--data-dir",
-        type=Path,
         metavar="DIR",
         help="keep the data here for the next start (default: deleted at the end)",
     )
@@ -39,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--port {args.port}: expected 0 to 65535")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with EmbeddedKafka(args.data_dir, port=args.port or None) as kafka:
+        data_dir = None if args.data_dir is None else Path(args.data_dir)
+        with EmbeddedKafka(data_dir, port=args.port or None) as kafka:
             where = f"in {kafka.data_dir}" if args.data_dir else "deleted at the end"
             print(f"Kafka {VERSION} on {kafka.bootstrap_server}; data {where}; Ctrl-C stops it")
             print(

@@ -51,11 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "a host name of the console in browsers; may be repeated; other names are refused",
     )
     parser.add_argument(
-        "--metrics", metavar="URL", default="", help="the job's metrics port, for the health page"
+        "--metrics", metavar="URL", help="the job's metrics port, for the health page"
     )
     parser.add_argument(
         "--allow",
-        default="",
         metavar="WHAT[,…]",
         help=f"what pages may write: {', '.join(ALLOWABLE)} (default: nothing)",
     )
@@ -72,7 +71,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     access.add_argument(
         "--auth-proxy-header",
         metavar="HEADER",
-        default="",
         help="the header in which a reverse proxy names the user, e.g. X-Forwarded-User",
     )
     add_repeatable(
@@ -101,9 +99,7 @@ def console_of(args: argparse.Namespace) -> Console:
     Raises:
         BadInput: an option cannot be used, or the port is taken.
     """
-    if not args.host:
-        raise BadInput("--host: expected an address; 127.0.0.1 = this machine, 0.0.0.0 = all")
-    allow = frozenset(filter(None, args.allow.split(",")))
+    allow = frozenset(filter(None, (args.allow or "").split(",")))
     if not allow <= set(ALLOWABLE):
         raise BadInput(f"--allow {args.allow}: expected some of {', '.join(ALLOWABLE)}")
     access = access_of(args)
@@ -123,7 +119,7 @@ def console_of(args: argparse.Namespace) -> Console:
         admin(clients)  # refuses wrong settings; no answer is waited for
     options = Options(
         clients=clients,
-        metrics=args.metrics,
+        metrics=args.metrics or "",
         version=version("muster-kafka"),
         writes=Writes(allow, key_file_of(args.signing_keys)),
     )
@@ -155,7 +151,7 @@ def access_of(args: argparse.Namespace) -> Access:
     return Access(
         hosts=frozenset(names.union(LOCAL_HOSTS) if _is_local(args.host) else names),
         passwords=None if args.auth_file is None else Passwords(args.auth_file),
-        proxy_header=args.auth_proxy_header,
+        proxy_header=args.auth_proxy_header or "",
         proxies=networks(args.auth_proxy_from or ("127.0.0.1", "::1")),
     )
 

@@ -23,13 +23,14 @@ from muster.protocol.client_tags import GOVERNED
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId, as_option
 from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
+from muster.protocol.snapshot import GroupOutline, outline_of
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
 from muster.published.coordinator_last_seen import last_seen_ms, seen_text, signs_text
 from muster.published.followed_group import FollowedGroup
-from muster.published.holdups import PendingReleases, waits_text
+from muster.published.holdups import PendingReleases, pending_releases, waits_text
 from muster.published.members_last_heard import last_heartbeats
 from muster.published.snapshots import (
     Shown,
@@ -38,9 +39,11 @@ from muster.published.snapshots import (
     existing,
     history,
     is_deleted,
-    newest,
+    newest_outlines,
+    newest_snapshots,
+    snapshot_of,
 )
-from muster.published.tables import group_json, members_table, state_table, tasks_table
+from muster.published.tables import group_json, list_table, members_table, state_table, tasks_table
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.streams.coordinator_signs import read_signs
 
@@ -75,8 +78,11 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput("groups release: give --group G, the quarantined group")
         release(settings, prefix, args.group, key_file_of(args.signing_keys))
         return 0
-    snapshots, pending = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
+    if not is_described and args.format != "json":
+        print(list_table(_outlines(settings, prefix, args.group)))
+        return 0
+    snapshots, pending = _read(settings, prefix, args.group)
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
     # Heartbeats are read only if shown, because that reads a busy topic's tail.
     shows_heartbeats = is_described and (args.members or args.format == "json")
@@ -112,14 +118,25 @@ def _read(
     Raises:
         NotFound: there is no such group, or it was deleted.
     """
-    pending = PendingReleases()
-    records = pending.noting(history(settings, prefix, group))
     if group is None:
-        return list(newest(records).values()), pending
-    last = None
-    for published in records:
+        snapshots = newest_snapshots(settings, prefix)
+        pending = pending_releases(settings, prefix, snapshots)
+        return list(snapshots.values()), pending
+    pending, last = PendingReleases(), None
+    for published in pending.noting(history(settings, prefix, group)):
         last = published.record
     return [existing(settings, prefix, group, last)], pending
+
+
+def _outlines(settings: ClientSettings, prefix: str, group: str | None) -> list[GroupOutline]:
+    """What `list` shows of one group, or of every group by id.
+
+    Raises:
+        NotFound: there is no such group, or it was deleted.
+    """
+    if group is None:
+        return list(newest_outlines(settings, prefix).values())
+    return [outline_of(snapshot_of(settings, prefix, group))]
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
@@ -137,13 +154,11 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
 
 
 def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str:
-    if args.action == "list":
-        return state_table(shown, now_ms)
     if args.members:
         return members_table(shown, now_ms, args.verbose)
     if args.tasks:
         return tasks_table(shown, args.verbose)
-    return state_table(shown, now_ms, args.verbose, cause=True)
+    return state_table(shown, now_ms, args.verbose)
 
 
 def _paragraphs(

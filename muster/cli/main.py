@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from muster.errors import BadInput
 from muster.output import one_line
@@ -135,8 +135,24 @@ def _load(name: str) -> CommandModule:
     return cast("CommandModule", importlib.import_module(COMMANDS[name][0]))
 
 
+def _given(text: str) -> str:
+    """The value of an option or argument without a type of its own.
+
+    Empty ones are refused: they come from a variable that a script has not set.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "expected a value, not an empty text; is a variable of a script not set?"
+        )
+    return text
+
+
 class _Parser(argparse.ArgumentParser):
     """Reports wrong usage in one line, as other errors are reported, and refers to `--help`."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401  # argparse's own
+        super().__init__(**settings)
+        self.register("type", None, _given)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")

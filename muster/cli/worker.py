@@ -41,6 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="a name that outlives this process: its tasks wait for it when it stops for a moment",
     )
+    parser.add_argument(
+        "--leave-for-good",
+        action="store_true",
+        help="with --instance-id: when it stops, the group does not wait for its return",
+    )
     parser.add_argument("--rack", metavar="R", help="where it runs (client.rack)")
     parser.add_argument(
         "--capacity",
@@ -89,6 +94,11 @@ def run(args: argparse.Namespace) -> int:
     check_ms("--stop-timeout-ms", args.stop_timeout_ms)
     if not args.exec.strip():
         raise BadInput(f"--exec: expected a shell command; {PLACE} in it is the task's id")
+    if args.leave_for_good and args.instance_id is None:
+        raise BadInput(
+            "--leave-for-good: it is for a worker with --instance-id; without one a worker always "
+            "leaves for good"
+        )
     logs.set_up(args.log_format, logging.WARNING if args.quiet else logging.INFO)
     clients = kafka_settings(args)
     processes = Processes(args.exec, stop_timeout_s=args.stop_timeout_ms / 1000, log_file=args.log)
@@ -118,7 +128,8 @@ def run(args: argparse.Namespace) -> int:
             worker.member_id,
             extra={"group": args.group, "member": worker.member_id},
         )
-        _work(worker, processes, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S)
+        temporary = False if args.leave_for_good else None
+        _work(worker, processes, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S, temporary)
     finally:
         processes.close()
     return 0
@@ -129,12 +140,13 @@ def spoken(best: str | None) -> tuple[str, ...] | None:
     return None if best is None else CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
 
 
-def _work(worker: Worker, processes: Processes, close_s: float) -> None:
+def _work(worker: Worker, processes: Processes, close_s: float, temporary: bool | None) -> None:
     with stop_signals() as stop:
         worker.start()
         while not worker.wait(0) and not stop.wait(LOOK_S):
             pass
         processes.stop_all()  # also those whose `on_revoked` has to wait for one that is running
-        worker.close(close_s)  # a second signal ends the worker; then the guard stops the tasks
+        # A second signal ends the worker; then the guard stops the tasks.
+        worker.close(close_s, temporary=temporary)
     if worker.error is not None:
         raise worker.error

@@ -16,6 +16,7 @@ from muster.doctor.facts import GRACE_MS, Claim, Facts, who
 from muster.doctor.finding import Finding, Level
 from muster.output import span
 from muster.protocol.records import CoordinatorRole, GroupSnapshot
+from muster.protocol.snapshot import GroupOutline
 from muster.published.coordinator_last_seen import ANSWER_MS, NO_STANDBY, standing_by
 from muster.streams.crash_loop import CLAIMS_MAX, CLAIMS_MS
 
@@ -151,7 +152,9 @@ def _restarts(recent: Sequence[Claim]) -> str:
     return f"; restarted {len(recent) - 1} times within {span(CLAIMS_MS)}, steady since"
 
 
-def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
+def is_news(
+    before: GroupOutline | GroupSnapshot | None, snapshot: GroupOutline | GroupSnapshot
+) -> bool:
     """Whether a snapshot proves that the coordinator it names wrote it.
 
     A settled group is published again from time to time, with the epoch of the coordinator that

@@ -12,7 +12,7 @@ from muster.doctor.coordinators import is_news
 from muster.doctor.facts import CanaryAnswer, Claim, Facts, Heard
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
-from muster.protocol.codec import decode, decode_record
+from muster.protocol.codec import decode, decode_outline, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Join, Origin, Tick
 from muster.protocol.framing import PREFIX
@@ -26,9 +26,10 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
+from muster.protocol.snapshot import GroupOutline
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.holdups import PendingReleases
-from muster.published.snapshots import history
+from muster.published.holdups import pending_releases
+from muster.published.snapshots import published_in, rows_of_all, skipped
 from muster.streams.canary import GROUP as CANARY
 from muster.streams.coordinator_signs import Signed
 
@@ -43,24 +44,9 @@ def read_facts(settings: ClientSettings, prefix: str) -> Facts:
         Unreachable, Refused, NoTopics: a topic cannot be read.
     """
     now_ms = time.time_ns() // 1_000_000
-    groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
-    answered: dict[GroupId, int] = {}
-    writes: list[tuple[int, int]] = []
-    pending = PendingReleases()
-    for published in history(settings, prefix, None, with_late=True):
-        record = published.record
-        if isinstance(record, GroupSnapshot):
-            before = groups.get(record.group)
-            if is_news(None if before is None else before[0], record):
-                writes.append((published.at_ms, record.coordinator_epoch))
-        if published.is_late:
-            continue  # it shows that its coordinator still writes, and nothing about the group
-        pending.take(published)
-        answered[record.group] = published.at_ms
-        if isinstance(record, GroupSnapshot):
-            groups[record.group] = (record, published.at_ms)
-        else:
-            groups.pop(record.group, None)
+    groups, writes, answered = _groups(settings, prefix)
+    snapshots = {group: snapshot for group, (snapshot, _) in groups.items()}
+    pending = pending_releases(settings, prefix, snapshots)
     wakeups: dict[GroupId, int] = {}
     canary: CanaryAnswer | None = None
     published_ms = max(answered.values(), default=0)
@@ -93,16 +79,53 @@ def read_facts(settings: ClientSettings, prefix: str) -> Facts:
             for offset, at_ms, record in _records(settings, prefix, TopicKind.COORDINATOR)
             if isinstance(record, CoordinatorClaim)
         ],
-        groups=groups,
+        groups={g: (snapshot, groups[g][1]) for g, snapshot in snapshots.items()},
         writes=sorted(writes),
         wakeups=wakeups,
         heard=heard,
         rejected=rejected,
-        holdups={group: pending.holdups(snapshot) for group, (snapshot, _) in groups.items()},
+        holdups={group: pending.holdups(snapshot) for group, snapshot in snapshots.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
         canary=canary,
         signs=[*signs.values()],
     )
+
+
+def _groups(
+    settings: ClientSettings, prefix: str
+) -> tuple[dict[GroupId, tuple[GroupSnapshot, int]], list[tuple[int, int]], dict[GroupId, int]]:
+    """`Facts.groups`, `Facts.writes`, and the timestamp of each group's newest record.
+
+    Of a record that another one replaced only the outline is decoded.
+    """
+    rows: dict[GroupId, Row] = {}
+    outlines: dict[GroupId, GroupOutline] = {}
+    answered: dict[GroupId, int] = {}
+    writes: list[tuple[int, int]] = []
+    for group, row, is_late in rows_of_all(settings, prefix):
+        outline = None
+        if row.value is not None:
+            try:
+                outline = decode_outline(row.key, row.value)
+            except DecodeError as error:
+                skipped(row, error)
+                continue
+            if is_news(outlines.get(group), outline):
+                writes.append((row.at_ms, outline.coordinator_epoch))
+        if is_late:
+            continue  # it shows that its coordinator still writes, and nothing about the group
+        answered[group] = row.at_ms
+        rows.pop(group, None)
+        outlines.pop(group, None)
+        if outline is not None:
+            rows[group], outlines[group] = row, outline
+    whole = ((group, published_in(row)) for group, row in rows.items())
+    groups = {
+        group: (each.record, each.at_ms)
+        for group, each in whole
+        if each is not None and isinstance(each.record, GroupSnapshot)
+    }
+    return groups, writes, answered
 
 
 def _canary_answer(wakeup: WakeUp, at_ms: int) -> CanaryAnswer | None:

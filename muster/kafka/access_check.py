@@ -39,6 +39,8 @@ STEP_S = 0.5
 _UNSEEN = " (or the topic does not exist: Kafka answers the same in both cases)"
 _NOISE = re.compile(r"^\S+://\S+: | \(after .*\)$")
 """What librdkafka adds to an error: the broker's address and the connection's state."""
+_NO_TLS = ("isconnected", "PLAINTEXT", "wrong version number")
+"""Words of a failed handshake with which a port without TLS answers, among others."""
 _LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 _ACL_CODES = (
@@ -387,6 +389,9 @@ def _tls_refused(clients: ClientSettings, text: str) -> str:
     if faults:
         return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({reason})"
     hint = "check ssl.truststore.* (who signed the broker's certificate) and ssl.keystore.*"
+    if any(word in reason for word in _NO_TLS):
+        protocol = clients.librdkafka().get("security.protocol")
+        hint = f"is it a TLS port, as security.protocol={protocol} expects? If it is: {hint}"
     return f"Kafka at {clients.bootstrap}, TLS: {reason}; {hint}"
 
 

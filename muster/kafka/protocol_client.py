@@ -23,11 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from muster.errors import BadInput, Unreachable
+from muster.kafka import access_check
 from muster.kafka.access_check import Refused
 from muster.kafka.client_settings import HOST_CHECK, ClientSettings, RdKafkaValue
 from muster.protocol.errors import ConfigError
 
 TIMEOUT_MS = 15_000
+EXPLAIN_S = 5.0
+"""How long librdkafka may take to find out why kafka-python does not connect."""
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 
 
@@ -141,10 +144,26 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
             " DESCRIBE on the groups, on their topics and on the cluster"
         ) from None
     except errors.KafkaError as error:
+        if client is None:
+            _explain(clients)
         raise Unreachable(f"Kafka at {clients.bootstrap}: {_error_text(clients, error)}") from None
     finally:
         if client is not None:
             client.close()
+
+
+def _explain(clients: ClientSettings) -> None:
+    """Raise what librdkafka says about a cluster to which kafka-python does not connect.
+
+    kafka-python says only that it cannot bootstrap, also for a wrong port or security protocol.
+
+    Raises:
+        Unreachable, Refused: it does not connect either; the message says what is likely wrong.
+    """
+    try:
+        access_check.reach(clients, EXPLAIN_S)
+    except access_check.Silent as error:
+        raise Unreachable(str(error)) from None
 
 
 def _error_text(clients: ClientSettings, error: Exception) -> str:

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from muster.kafka.client_settings import ClientSettings
 from muster.output import ago, date_of, span, utc
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.published.snapshots import Published, Shown, names
+from muster.published.snapshots import Published, Shown, history, names, newest
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.session_clock import step_of
 
@@ -110,8 +111,7 @@ class PendingReleases:
         before = self._of.pop(record.group, {})
         if not isinstance(record, GroupSnapshot):
             return
-        owing = [m for m in record.members if m.state is MemberState.UNREVOKED]
-        if owing:
+        if owing := _owing(record):
             self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
 
     def only(self, group: GroupId) -> PendingReleases:
@@ -127,6 +127,25 @@ class PendingReleases:
         owing = [(m, pending[m.id]) for m in snapshot.members if m.id in pending]
         holdups = [_holdup(shown, m, request) for m, request in owing if shown.revoking(m)]
         return tuple(sorted(holdups, key=lambda each: (each.asked_ms, each.member)))
+
+
+def pending_releases(
+    settings: ClientSettings, prefix: str, snapshots: dict[GroupId, GroupSnapshot]
+) -> PendingReleases:
+    """The releases that members of these groups owe; `snapshots` has their newest records.
+
+    Reads the older records of groups with such members only. A group that has changed meanwhile
+    gets its newest record.
+    """
+    pending = PendingReleases()
+    owing = {group for group, snapshot in snapshots.items() if _owing(snapshot)}
+    if owing:
+        snapshots |= newest(pending.noting(history(settings, prefix, None, of=owing)))
+    return pending
+
+
+def _owing(snapshot: GroupSnapshot) -> list[MemberEntry]:
+    return [m for m in snapshot.members if m.state is MemberState.UNREVOKED]
 
 
 def _next(before: _Request | None, member: MemberEntry, at_ms: int) -> _Request:

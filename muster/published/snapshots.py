@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from heapq import merge
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,15 +21,17 @@ from muster.kafka.client_settings import ClientSettings
 from muster.kafka.compacted import is_late, joined
 from muster.kafka.reader import Row, read
 from muster.output import ago
-from muster.protocol.codec import decode_record
+from muster.protocol.codec import decode_outline, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.ids import GroupId, as_option
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
+from muster.protocol.snapshot import GroupOutline, outline_of
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import there_are
 
+_Snapshot = TypeVar("_Snapshot", GroupSnapshot, GroupOutline)
 NO_MEMBER = -1
 DRAINS_MAX = 10
 """How many drains of members that are gone are shown."""
@@ -37,62 +39,96 @@ DRAINS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One record of ``<prefix>.groups`` and when it was written (epoch ms).
-
-    `is_late`: a superseded coordinator wrote it after its successor had written.
-    """
+    """One record of ``<prefix>.groups`` and when it was written (epoch ms)."""
 
     record: GroupSnapshot | GroupGone
     at_ms: int
-    is_late: bool = False
+
+
+class _Order:
+    """Which records are the newest of their group; give it those of all groups as they are read.
+
+    If partitions were added, a group's records are in two of them: one that is older than the
+    newest of another partition is not the newest.
+    """
+
+    def __init__(self) -> None:
+        self._in_partition: dict[tuple[int, GroupId], Row] = {}
+        self._newest: dict[GroupId, tuple[int, int]] = {}  # partition and timestamp
+
+    def is_late(self, group: GroupId, row: Row) -> bool:
+        """Whether a superseded coordinator wrote the next record of a group."""
+        place = row.partition, group
+        before = self._in_partition.get(place)
+        if before is not None and is_late(row, before):
+            return True
+        self._in_partition[place] = row._replace(value=b"")  # values are large
+        return False
+
+    def is_newest(self, group: GroupId, partition: int, at_ms: int) -> bool:
+        """Whether a record that is not late replaces those before it."""
+        place, newest_ms = self._newest.get(group, (partition, 0))
+        if partition != place and at_ms < newest_ms:
+            return False
+        self._newest[group] = partition, at_ms
+        return True
 
 
 def history(
-    settings: ClientSettings, prefix: str, group: str | None, *, with_late: bool = False
+    settings: ClientSettings,
+    prefix: str,
+    group: str | None,
+    *,
+    of: Container[str] | None = None,
 ) -> Iterator[Published]:
     """Every record of a group (or of all) that the topic still holds, a group's oldest first.
 
-    A split record has the timestamp of its last part; one with a compacted part is left out, and so
-    is a late one, unless `with_late`. If partitions were added, a group's records are in two of
-    them. Those of one group are then merged by timestamp; when all groups are read, a record older
-    than one of another partition that was already read is left out.
+    With `of` the records of these groups only; it is for `group` None. A split record has the
+    timestamp of its last part; one with a compacted part is left out, and so is a late one. If
+    partitions were added, a group's records are in two of them. Those of one group are then merged
+    by timestamp; when several groups are read, a record older than one of another partition that
+    was already read is left out.
     """
-    records = (
-        each for each in _published(settings, prefix, group) if with_late or not each[1].is_late
-    )
-    if group is not None:
-        in_partition: defaultdict[int, list[Published]] = defaultdict(list)
-        for partition, published in records:
-            in_partition[partition].append(published)
-        yield from merge(*in_partition.values(), key=lambda published: published.at_ms)
-        return
-    newest: dict[GroupId, tuple[int, int]] = {}  # partition and timestamp
-    for partition, published in records:
-        place, newest_ms = newest.get(published.record.group, (partition, 0))
-        if published.is_late:
-            yield published
-        elif partition == place or published.at_ms >= newest_ms:
-            newest[published.record.group] = partition, published.at_ms
-            yield published
-
-
-def _published(
-    settings: ClientSettings, prefix: str, group: str | None
-) -> Iterator[tuple[int, Published]]:
-    """The partition of each record, and the record; a partition's in their order."""
-    topic = topic_name(TopicKind.GROUPS, prefix)
-    newest: dict[tuple[int, GroupId], Row] = {}
-    for row in joined(read(settings, topic, key=None if group is None else key_of(group)), skipped):
-        published = published_in(row)
-        if published is None:
+    order = _Order()
+    in_partition: defaultdict[int, list[Published]] = defaultdict(list)
+    for of_group, row in _rows(settings, prefix, group):
+        if of is not None and of_group not in of:
             continue
-        place = row.partition, published.record.group
-        before = newest.get(place)
-        if before is not None and is_late(row, before):
-            published = replace(published, is_late=True)
-        else:
-            newest[place] = row._replace(value=b"")  # values are large, and not looked at again
-        yield row.partition, published
+        published = published_in(row)
+        if published is None or order.is_late(of_group, row):
+            continue
+        if group is not None:
+            in_partition[row.partition].append(published)
+        elif order.is_newest(of_group, row.partition, row.at_ms):
+            yield published
+    yield from merge(*in_partition.values(), key=lambda published: published.at_ms)
+
+
+def rows_of_all(settings: ClientSettings, prefix: str) -> Iterator[tuple[GroupId, Row, bool]]:
+    """`history` of all groups, undecoded, and with late records: whether each is late.
+
+    To decode a record takes a hundred times as long as to read it.
+    """
+    order = _Order()
+    for group, row in _rows(settings, prefix, None):
+        late = order.is_late(group, row)
+        if late or order.is_newest(group, row.partition, row.at_ms):
+            yield group, row, late
+
+
+def _rows(
+    settings: ClientSettings, prefix: str, group: str | None
+) -> Iterator[tuple[GroupId, Row]]:
+    """The group of each whole record, and its row; without the groups' dictionaries."""
+    topic = topic_name(TopicKind.GROUPS, prefix)
+    for row in joined(read(settings, topic, key=None if group is None else key_of(group)), skipped):
+        try:
+            owner = parse_key(row.key).group
+        except DecodeError as error:
+            skipped(row, error)
+            continue
+        if row.key == key_of(owner):
+            yield owner, row
 
 
 def published_in(row: Row) -> Published | None:
@@ -126,6 +162,52 @@ def newest(records: Iterable[Published]) -> dict[GroupId, GroupSnapshot]:
         else:
             snapshots[record.group] = record
     return dict(sorted(snapshots.items()))
+
+
+def newest_snapshots(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
+    """The newest snapshot of every group, by id; decodes no record that another one replaced."""
+    return _newest_as(settings, prefix, _snapshot, lambda snapshot: snapshot)
+
+
+def newest_outlines(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupOutline]:
+    """The same, of which only an outline is decoded."""
+    return _newest_as(settings, prefix, _outline, outline_of)
+
+
+def _outline(row: Row) -> GroupOutline:
+    return decode_outline(row.key, row.value or b"")
+
+
+def _snapshot(row: Row) -> GroupSnapshot:
+    record = decode_record(TopicKind.GROUPS, row.key, row.value)
+    assert isinstance(record, GroupSnapshot)  # by its key, and it is no tombstone
+    return record
+
+
+def _newest_as(
+    settings: ClientSettings,
+    prefix: str,
+    decoded: Callable[[Row], _Snapshot],
+    shortened: Callable[[GroupSnapshot], _Snapshot],
+) -> dict[GroupId, _Snapshot]:
+    """The newest record of every group that was not deleted, by id.
+
+    Of a group whose newest record this version cannot read the newest one that it can read counts.
+    """
+    rows = {group: row for group, row, late in rows_of_all(settings, prefix) if not late}
+    found: dict[GroupId, _Snapshot] = {}
+    unreadable: set[GroupId] = set()
+    for group, row in rows.items():
+        if row.value is None:
+            continue
+        try:
+            found[group] = decoded(row)
+        except DecodeError:
+            unreadable.add(group)
+    if unreadable:
+        older = newest(history(settings, prefix, None, of=unreadable))
+        found |= {group: shortened(snapshot) for group, snapshot in older.items()}
+    return {group: each for group, each in sorted(found.items()) if not is_deleted(each)}
 
 
 def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot:
@@ -169,19 +251,19 @@ def refuses_events(snapshot: GroupSnapshot) -> str:
     )
 
 
-def is_deleted(record: GroupSnapshot) -> bool:
+def is_deleted(record: GroupSnapshot | GroupOutline) -> bool:
     """Whether the record is that of a deleted group, which only keeps its generation number."""
     return record.state is GroupState.DEAD and not record.members
 
 
 def configured(settings: ClientSettings, prefix: str) -> list[str]:
     """Names of the groups that have tasks."""
-    return [name for name, each in newest(history(settings, prefix, None)).items() if each.tasks]
+    return [name for name, each in newest_outlines(settings, prefix).items() if each.tasks]
 
 
 def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
     """The error for a group of which no record is published; it names similar groups."""
-    others = newest(history(settings, prefix, None))
+    others = newest_outlines(settings, prefix)
     return NotFound(
         f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
         f"{there_are(group, others)}. A group appears once it is configured or "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from muster.output import ago, table
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberEntry
+from muster.protocol.snapshot import GroupOutline, outline_of
 from muster.published.copies import CopyState, copies_of
 from muster.published.holdups import waits_json
 from muster.published.members_last_heard import heard_text
@@ -24,22 +25,27 @@ TASKS = ("GROUP", "TASK", "ROLE", "MEMBER-ID", "STATE")
 TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
 
 
-def state_table(
-    shown: Sequence[Shown], now_ms: int, verbose: bool = False, cause: bool = False
-) -> str:
+def list_table(outlines: Iterable[GroupOutline]) -> str:
     """One row per group."""
-    columns = (*STATE, *(STATE_VERBOSE if verbose else ()), *(("CAUSE",) if cause else ()))
+    return table(STATE, [[*_outline_row(outline)] for outline in outlines])
+
+
+def state_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:
+    """One row per group, with the cause of its generation."""
+    columns = (*STATE, *(STATE_VERBOSE if verbose else ()), "CAUSE")
     rows = []
     for s in (each.snapshot for each in shown):
-        tasks = sum(unit.size for unit in s.tasks)
-        state = s.state.value + (" (quarantined)" if s.quarantine is not None else "")
-        row: list[object] = [s.group, s.assignor, state, s.generation, len(s.members)]
+        row = _outline_row(outline_of(s))
         if verbose:
-            row += [tasks, s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
-        else:
-            row.append(tasks)
-        rows.append([*row, *([s.cause] if cause else [])])
+            row += [s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
+        rows.append([*row, s.cause])
     return table(columns, rows)
+
+
+def _outline_row(outline: GroupOutline) -> list[object]:
+    state = outline.state.value + (" (quarantined)" if outline.is_quarantined else "")
+    counts = [outline.generation, outline.members, outline.tasks]
+    return [outline.group, outline.assignor, state, *counts]
 
 
 def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:

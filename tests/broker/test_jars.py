@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,11 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.suite.waiting import PATIENCE_S, until
 
 from muster.broker import jars as shelf
 from muster.broker.errors import JarsError
 from muster.broker.jars import Jar
 
+PIECE_BYTES = 1024
 CONTENT = b"PK the content of a jar" * 1000
 
 
@@ -31,12 +35,16 @@ class Repository:
         files: path -> content.
         failures: how many requests are answered with 503 before the first good one.
         requests: paths asked for.
+        is_slow: whether it pauses after each piece of a file.
+        has_begun, was_left: such a file was sent in part; its client hung up.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.failures = 0
         self.requests: list[str] = []
+        self.is_slow = False
+        self.has_begun, self.was_left = threading.Event(), threading.Event()
         repository = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,7 +59,17 @@ class Repository:
                     self.send_response(200)
                     self.send_header("Content-Length", str(len(content)))
                     self.end_headers()
-                    self.wfile.write(content)
+                    self.send(content)
+
+            def send(self, content: bytes) -> None:
+                try:
+                    for at in range(0, len(content), PIECE_BYTES):
+                        self.wfile.write(content[at : at + PIECE_BYTES])
+                        if repository.is_slow:
+                            repository.has_begun.set()
+                            repository.was_left.wait(0.02)
+                except ConnectionError:
+                    repository.was_left.set()
 
             def log_message(self, *_: object) -> None:
                 """Silent."""
@@ -109,6 +127,35 @@ def test_downloads_once(repository: Repository, capsys: pytest.CaptureFixture[st
     assert shelf.fetch([jar()], "test") == (path,)
     assert repository.requests == ["/maven2/org/example/a/1.0/a-1.0.jar"]
     assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_cuts_a_download_off(repository: Repository) -> None:
+    """It does not wait for the end of the file, and keeps no part of it."""
+    content = CONTENT * 10
+    repository.serve(jar(content=content), content)
+    repository.is_slow = True
+
+    def interrupt() -> None:
+        assert repository.has_begun.wait(PATIENCE_S)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        shelf.fetch([jar(content=content)], "test")
+    interrupting.join()
+    until(repository.was_left.is_set, "the download is cut off")
+    assert [path.name for path in (shelf.cache_dir() / "jars").iterdir()] == [".lock"]
+
+
+def test_parts_of_a_killed_download_are_dropped(repository: Repository) -> None:
+    """The next download deletes what a process that was killed has left."""
+    part = shelf.writable(shelf.cache_dir() / "jars") / "tmpab12"
+    part.write_bytes(CONTENT[:100])
+    repository.serve(jar())
+    (path,) = shelf.fetch([jar()], "test")
+    assert path.read_bytes() == CONTENT
+    assert not part.exists()
 
 
 def test_failed_downloads_are_repeated(repository: Repository) -> None:

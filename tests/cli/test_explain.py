@@ -14,6 +14,7 @@ from muster.cli import explain
 from muster.cli.main import main
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry, Move
+from muster.protocol.snapshot import outline_of
 from muster.published import snapshots
 from muster.published.snapshots import Published
 
@@ -56,7 +57,8 @@ def life() -> Iterator[GroupSnapshot | GroupGone]:
 def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [Published(each, 1_700_000_000_000 + n * 1_000) for n, each in enumerate(life())]
     monkeypatch.setattr(explain, "history", lambda *_: iter(records))
-    monkeypatch.setattr(snapshots, "history", lambda *_: iter(records))
+    outlines = {each.group: outline_of(each) for each in life() if isinstance(each, GroupSnapshot)}
+    monkeypatch.setattr(snapshots, "newest_outlines", lambda *_: outlines)
 
 
 def said(capsys: pytest.CaptureFixture[str], *options: str) -> str:

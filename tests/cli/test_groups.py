@@ -12,27 +12,38 @@ from muster.cli.groups import hints, quarantines
 from muster.output import table
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, KeptDrain, Quarantine
+from muster.protocol.snapshot import outline_of
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.published.generations import generation_json, generation_text
 from muster.published.holdups import waits_text
 from muster.published.snapshots import Shown, compact, drains_text
-from muster.published.tables import group_json, members_table, state_table, tasks_table
+from muster.published.tables import (
+    group_json,
+    list_table,
+    members_table,
+    state_table,
+    tasks_table,
+)
 
 SHOWN = Shown(orders(), {"W1": 990})
 
 
 def test_state_columns() -> None:
     """Each group is a row, the widest cell sets a column's width, and the cause comes last."""
-    assert state_table([SHOWN], 1_000, cause=True).splitlines() == [
+    assert state_table([SHOWN], 1_000).splitlines() == [
         "GROUP  ASSIGNMENT-STRATEGY STATE       GROUP-EPOCH #MEMBERS #TASKS CAUSE",
         "orders sticky              Reconciling 7           2        5      W2 joined",
     ]
-    assert state_table([], 0) == ("GROUP ASSIGNMENT-STRATEGY STATE GROUP-EPOCH #MEMBERS #TASKS")
+    assert list_table([outline_of(SHOWN.snapshot)]).splitlines() == [
+        "GROUP  ASSIGNMENT-STRATEGY STATE       GROUP-EPOCH #MEMBERS #TASKS",
+        "orders sticky              Reconciling 7           2        5",
+    ]
+    assert list_table([]) == "GROUP ASSIGNMENT-STRATEGY STATE GROUP-EPOCH #MEMBERS #TASKS"
 
 
 def test_times_are_told_as_ages() -> None:
     """Times print as ages; a member that missed two heartbeats is silent."""
-    assert state_table([SHOWN], 125_000, verbose=True).splitlines()[1].split() == (
+    assert state_table([SHOWN], 125_000, verbose=True).splitlines()[1].split()[:-2] == (
         ["orders", "sticky", "Reconciling", "7", "2", "5", "7", "3", "2", "min", "ago"]
     )
 
@@ -115,6 +126,7 @@ def test_a_group_that_is_quarantined() -> None:
     quarantine = Quarantine(60_000, "it was ended by SIGABRT")
     shown = Shown(replace(orders(), quarantine=quarantine), {})
     assert "Reconciling (quarantined)" in state_table([shown], 0)
+    assert "Reconciling (quarantined)" in list_table([outline_of(shown.snapshot)])
     (paragraph,) = quarantines([SHOWN, shown], 180_000)
     assert "orders: quarantined 2 min ago: it was ended by SIGABRT" in paragraph
     assert paragraph.endswith("then: muster groups release --group orders")

@@ -96,8 +96,8 @@ def test_the_longest_topic_prefix(capsys: Output) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
+        ((*WORKER, "--exec", "x", "--leave-for-good"), "it is for a worker with --instance-id"),
         ((*WORKER, "--exec", " "), "--exec: expected a shell command; {task} in it is"),
-        (("console", *NOWHERE, "--host", ""), "--host: expected an address; 127.0.0.1 = this"),
         (
             ("run", *NOWHERE, "--checkpoint", "none", "--console", "65536"),
             "--console 65536: expected a port, 0 to 65535",
@@ -105,8 +105,36 @@ def test_the_longest_topic_prefix(capsys: Output) -> None:
     ],
 )
 def test_words_that_mean_nothing(words: tuple[str, ...], wanted: str, capsys: Output) -> None:
-    """An empty command or address, and a port that there is not, are refused."""
+    """A blank command, an option without its other one, and a port that there is not."""
     assert wanted in said_by(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("groups", "list", *NOWHERE), "--group"),
+        (("explain", "--group", "g", *NOWHERE), "--task"),
+        ((*WORKER, "--exec", "x"), "--rack"),
+        ((*WORKER, "--exec", "x"), "--member-id"),
+        ((*WORKER, "--exec", "x"), "--tag"),
+        (("worker", "--exec", "x", *NOWHERE), "--group"),
+        (("config", "set", "--group", "g", *NOWHERE), "--assignor"),
+        (("groups", "list"), "--bootstrap-server"),
+        (("groups", "list", *NOWHERE), "--command-config"),
+        (("console", *NOWHERE), "--host"),
+        (("console", *NOWHERE), "--allow"),
+        (("run", *NOWHERE, "--checkpoint", "none"), "--conf"),
+        (("broker",), "--data-dir"),
+        (("simulate",), ""),
+    ],
+)
+def test_empty_values(words: tuple[str, ...], option: str, capsys: Output) -> None:
+    """A variable that a script has not set is no option that was not given."""
+    empty = [[option, ""], [f"{option}="]] if option else [[""]]
+    for last in empty:
+        line = said_by((*words, *last), capsys)
+        assert f"{option}: " in line
+        assert "expected a value, not an empty text" in line or "of 0 characters" in line
 
 
 @pytest.mark.parametrize("command", ["keys", "groups", "config"])

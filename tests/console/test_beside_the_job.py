@@ -41,7 +41,7 @@ def test_metrics_are_read_where_the_job_serves_them(
 
 def test_a_free_metrics_port_is_not_known_before_it_is_taken(tmp_path: Path) -> None:
     """With port 0 the console has no address rather than a wrong one."""
-    assert console_of("--conf muster.metrics.port=0", tmp_path).metrics == ""
+    assert console_of("--conf muster.metrics.port=0", tmp_path).metrics is None
 
 
 def test_client_settings_of_the_job_are_the_consoles_too(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_console_shows_the_groups_of_the_job(tmp_path: Path) -> None:
     taken = console_of("--bootstrap-server kafka:9 --topic-prefix a --topic-prefix b", tmp_path)
     assert (taken.port, taken.bootstrap_server) == (8090, "kafka:9")
     assert taken.topic_prefix == ["a", "b"]
-    assert (taken.metrics, taken.command_config, [*tmp_path.iterdir()]) == ("", None, [])
+    assert (taken.metrics, taken.command_config, [*tmp_path.iterdir()]) == (None, None, [])
 
 
 def test_without_the_option_no_console_is_started() -> None:

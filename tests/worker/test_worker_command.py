@@ -93,6 +93,21 @@ def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> No
     assert [line["generation"] for line in worker.lines()] == [1, 1, 3, 3]
 
 
+@pytest.mark.parametrize("more", [(), ("--leave-for-good",)], ids=["for a moment", "for good"])
+def test_a_worker_with_an_instance_id_leaves(
+    more: tuple[str, ...], command, coordinator: ScriptedCoordinator
+) -> None:
+    """The group waits for its return, unless it leaves for good."""
+    worker = command("exec sleep 600", "--instance-id", "i", *more)
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0"])
+    eventually(lambda: worker.story() == ["start 0_0"])
+    worker.process.send_signal(signal.SIGTERM)
+    assert coordinator.wait_for(Leave).temporary == (not more)
+    _, errors = worker.process.communicate(timeout=PATIENCE_S)
+    assert worker.process.returncode == 0, errors
+
+
 def test_each_task_is_released_when_its_process_has_stopped(
     command, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
