@@ -249,6 +249,8 @@ class Governor:
                 self._heard_ms = now - pause_ms  # the look took no longer
             return
         self._log(f"joins again, as its JoinGroup will not be answered: {why}")
+        # It may never have arrived. Then Kafka ended our session while the group waited for us.
+        self._heard_ms = min(self._heard_ms, self._asked_ms)
         self._connection.drop()
         self._join_group()
 

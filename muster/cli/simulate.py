@@ -23,7 +23,7 @@ from muster.protocol.ids import Role
 from muster.published.generations import move_json
 from muster.random_lives import lives, smallest
 from muster.random_lives.random_scenario import random_scenario
-from muster.simulation.scenario import Configured
+from muster.simulation.scenario import Configured, Scenario
 from muster.simulation.scenario_player import SimulatedGroup
 from muster.simulation.timeline import Entry
 
@@ -110,12 +110,23 @@ def play(raw: object, seed: int | None = None) -> SimulatedGroup:
         raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
     scenario = parse_scenario(raw)
     world = SimulatedGroup(lookup=plugins.get)
-    try:
-        plugins.get(scenario.group.assignor)
-    except UnknownAssignor as error:
-        raise BadInput(f"group.assignor: {error}") from None
+    _check_assignors(scenario)
     world.play(scenario)
     return world
+
+
+def _check_assignors(scenario: Scenario) -> None:
+    """Check that every assignor of a scenario is known.
+
+    Raises:
+        BadInput: one is not.
+    """
+    changes = [event for _, event in scenario.events if isinstance(event, Configured)]
+    for place, configured in [("group", scenario.group), *(("events", each) for each in changes)]:
+        try:
+            plugins.get(configured.assignor)
+        except UnknownAssignor as error:
+            raise BadInput(f"{place}.assignor: {error}") from None
 
 
 def _check_group(raw: object) -> None:

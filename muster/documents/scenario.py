@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from muster.documents.json_files import refuse_unknown
@@ -178,6 +179,12 @@ class _Reader:
         self.values |= _object(raw, place)
         return self._configured()
 
+    def choose_assignor(self, raw: object, place: str) -> ScenarioEvent:
+        if not isinstance(raw, str):
+            raise BadInput(f"{place}: expected a name")
+        self.assignor = raw
+        return self._configured()
+
     def tasks(self, raw: object, place: str) -> ScenarioEvent:
         self.units = parse_tasks(raw, place)
         self.names = Names(TaskTable(self.units))
@@ -208,10 +215,12 @@ _READERS: Mapping[str, _Read] = {
     "crash": _of_member(s.Crashes),
     "return": _of_member(s.Returns),
     "drain": _of_member(s.Drains),
+    "undrain": _of_member(partial(s.Drains, on=False)),
     "lag": _Reader.lag,
     "ready": _Reader.ready,
     "config": _Reader.config,
     "tasks": _Reader.tasks,
+    "assignor": _Reader.choose_assignor,
     "rejoin": _of_member(s.Rejoins),
     "forget": _Reader.forget,
     "undelivered": _Reader.undelivered,

@@ -26,6 +26,7 @@ class Life:
     """The outcome of one life.
 
     Attributes:
+        assignor: that of its beginning.
         generations: how many it had.
         moved: actives that changed their owner.
         broken: promises that were broken, in words; empty = all were kept.
@@ -86,16 +87,16 @@ def checked(raw: Row, seed: int = 0) -> Life:
         broken = [f"{type(error).__name__}: {error}"]
     return Life(
         seed=seed,
-        assignor=world.group.assignor,
+        assignor=scenario.group.assignor,
         generations=len(world.timeline.entries),
         moved=world.timeline.moved,
         broken=tuple(broken),
     )
 
 
-def live(seed: int, scenario: Mapping[str, Any] | None = None) -> Life:
-    """Play the life of a seed."""
-    return checked(random_scenario(seed, scenario), seed)
+def live(seed: int, scenario: Mapping[str, Any] | None = None, *, changes: bool = True) -> Life:
+    """Play the life of a seed; `scenario` and `changes` as for `random_scenario`."""
+    return checked(random_scenario(seed, scenario, changes=changes), seed)
 
 
 def lives(

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, parse_settings
+from muster.random_lives.changes import SHARE, Changes
 
 ASSIGNORS = ("high-availability",) * 4 + ("sticky",) * 2 + ("learner",) * 2 + ("fallback",)
 CONNECT_SHARE = 1 / 6
@@ -34,7 +35,11 @@ Row = dict[str, Any]
 
 
 def random_scenario(
-    seed: int, fixed: Mapping[str, Any] | None = None, *, connect: bool = True
+    seed: int,
+    fixed: Mapping[str, Any] | None = None,
+    *,
+    connect: bool = True,
+    changes: bool = True,
 ) -> Row:
     """A random scenario in JSON values (`docs/cli.md`, `muster simulate`).
 
@@ -42,15 +47,20 @@ def random_scenario(
         seed: any number; the same seed gives the same scenario.
         fixed: a scenario whose group and events are used too; None = the group is random as well.
         connect: whether a random group may be one of connectors.
+        changes: whether more changes may follow the first events of a random group (`changes.py`);
+            without them the same seed gives the same first events.
     """
     connect_rng = Random(f"connect/{seed}")  # noqa: S311 — no secret
     connect = connect and not fixed and connect_rng.random() < CONNECT_SHARE
     assignor = connect_rng.choice(CONNECT_ASSIGNORS) if connect else None
     rng = Random(f"lives/{seed}")  # noqa: S311 — no secret
-    return _Life(rng, fixed or {}, assignor, connect_rng).scenario()
+    changes_rng = Random(f"changes/{seed}")  # noqa: S311 — no secret
+    changes = changes and not fixed and changes_rng.random() < SHARE
+    life = Life(rng, fixed or {}, assignor, connect_rng)
+    return life.scenario(changes_rng if changes else None)
 
 
-class _Life:
+class Life:
     """Builds one scenario."""
 
     def __init__(
@@ -82,8 +92,8 @@ class _Life:
         self.static: set[str] = set()
         self.names = 0
 
-    def scenario(self) -> Row:
-        """The scenario."""
+    def scenario(self, changes_rng: Random | None = None) -> Row:
+        """The scenario; with a generator of random numbers, changes follow the first events."""
         rng = self.rng
         at_once = rng.random() < 0.7
         for _ in range(rng.randint(1, 5)):
@@ -91,10 +101,14 @@ class _Life:
             self.at_ms += 0 if at_once else rng.choice(SPACINGS_MS[1:4])
         for _ in range(rng.randint(2, 7)):
             self.at_ms += rng.choice(SPACINGS_MS)
-            self._add_random_event()
+            self.add_random_event()
+        if changes_rng is not None:
+            Changes(self, changes_rng).add()
         self.events += self.fixed.get("events", [])
         self.events.sort(key=lambda row: int(row["at_ms"]))
-        probing_ms = int(self.group.get("config", {}).get(PROBING_KEY, PROBING_MS))
+        first = {PROBING_KEY: PROBING_MS, **self.group.get("config", {})}
+        configs = [first, *(row.get("config", {}) for row in self.events)]
+        probing_ms = max(int(row.get(PROBING_KEY, 0)) for row in configs)
         until_ms = self.events[-1]["at_ms"] + REST_MS + 4 * probing_ms
         return {**self.fixed, "group": self.group, "events": self.events, "until_ms": until_ms}
 
@@ -165,10 +179,12 @@ class _Life:
 
     # ------------------------------------------------------------------------------ what happens
 
-    def _add(self, **event: object) -> None:
+    def event(self, **event: object) -> None:
+        """Something happens now."""
         self.events.append({"at_ms": self.at_ms, **event})
 
-    def _add_random_event(self) -> None:
+    def add_random_event(self) -> None:
+        """Something ordinary happens now."""
         ends = [partial(self._end, how) for how in ("leave", "crash")]
         choices: list[Callable[[], None]] = [self._join, self._join, *ends, self._restart]
         choices += [self._return] * (2 if self.ended else 0)
@@ -195,7 +211,7 @@ class _Life:
         if self.connect_assignor == "static" and self.connect_rng.random() < 0.3:
             row["static"] = sorted(self._jobs(self.connect_rng.randint(1, 2)))
         self.present.append(name)
-        self._add(join=row)
+        self.event(join=row)
 
     def _timing(self) -> Row:
         """How long a member takes to stop and restore tasks, and how it reports a ready copy."""
@@ -216,7 +232,7 @@ class _Life:
             return
         self.present.remove(name)
         self.ended.append(name)
-        self._add(**{how: name})
+        self.event(**{how: name})
 
     def _restart(self) -> None:
         """A member ends and returns after a short or a longer time."""
@@ -225,20 +241,20 @@ class _Life:
             return
         how = self.rng.choice(("leave", "crash"))
         temporary = how == "leave" and name in self.static
-        self._add(**{how: name}, **({"temporary": True} if temporary else {}))
+        self.event(**{how: name}, **({"temporary": True} if temporary else {}))
         self.at_ms += self.rng.choice((500, 4_000, 20_000, 90_000))
-        self._add(**{"return": name})
+        self.event(**{"return": name})
 
     def _return(self) -> None:
         name = self.rng.choice(self.ended)
         self.ended.remove(name)
         self.present.append(name)
-        self._add(**{"return": name})
+        self.event(**{"return": name})
 
     def _drain(self) -> None:
         name = self._one()
         if name is not None:
-            self._add(drain=name)
+            self.event(drain=name)
 
     def _roll(self) -> None:
         """Every member is restarted, one after the other."""
@@ -246,42 +262,49 @@ class _Life:
         down_ms = self.rng.choice((500, 4_000, 20_000))
         for name in list(self.present):
             temporary = {"temporary": True} if name in self.static else {}
-            self._add(leave=name, **temporary)
+            self.event(leave=name, **temporary)
             self.at_ms += down_ms
-            self._add(**{"return": name})
+            self.event(**{"return": name})
             self.at_ms += pause_ms
 
     def _jobs(self, count: int) -> list[str]:
         """Some jobs of the group: connectors and their tasks."""
-        jobs = [row["connector"] for row in self._latest()]
-        jobs += [f"{row['connector']}-{n}" for row in self._latest() for n in range(row["tasks"])]
+        rows = self.latest_tasks()
+        jobs = [row["connector"] for row in rows]
+        jobs += [f"{row['connector']}-{n}" for row in rows for n in range(row["tasks"])]
         return self.connect_rng.sample(jobs, min(count, len(jobs)))
 
     def _configure(self) -> None:
         if self.connect_assignor is not None:
-            self._add(config={"rebalance.timeout.ms": self.connect_rng.choice((10_000, 60_000))})
+            self.event(config={"rebalance.timeout.ms": self.connect_rng.choice((10_000, 60_000))})
             return
         key, values = self.rng.choice(
             (("num.standby.replicas", (0, 1, 2)), ("max.warmup.replicas", (1, 2, 5)))
         )
-        self._add(config={key: self.rng.choice(values)})
+        self.event(config={key: self.rng.choice(values)})
 
     def _grow(self) -> None:
         """A subtopology gets more partitions, or another is added; both for connectors."""
-        tasks = [dict(row) for row in self._latest()]
+        tasks = [dict(row) for row in self.latest_tasks()]
         if self.connect_assignor is not None:
             tasks[0]["tasks"] += self.connect_rng.randint(1, 4)
             tasks.append({"connector": str(len(tasks)), "tasks": self.connect_rng.randint(1, 8)})
-            self._add(tasks=tasks)
+            self.event(tasks=tasks)
             return
         if self.racks or self.rng.random() < 0.5:
             self.units.append(str(len(tasks)))
             tasks.append(self._unit(str(len(tasks))))
         else:
             tasks[0]["partitions"] += self.rng.randint(1, 4)
-        self._add(tasks=tasks)
+        self.event(tasks=tasks)
 
-    def _latest(self) -> list[Row]:
+    def member_row(self, name: str) -> Row:
+        """The properties with which a member joined last."""
+        joins = (row["join"] for row in reversed(self.events) if "join" in row)
+        return dict(next(row for row in joins if row["id"] == name))
+
+    def latest_tasks(self) -> list[Row]:
+        """The group's tasks now."""
         for event in reversed(self.events):
             if "tasks" in event:
                 latest: list[Row] = event["tasks"]

@@ -50,7 +50,7 @@ def _law(text: str) -> str:
 
 def _name(event: Row) -> str | None:
     """The member an event is about."""
-    for key in ("join", "leave", "crash", "return", "drain"):
+    for key in ("join", "leave", "crash", "return", "drain", "undrain"):
         if key in event:
             what = event[key]
             name: str = what["id"] if isinstance(what, dict) else what

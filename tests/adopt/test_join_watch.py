@@ -72,6 +72,19 @@ def test_the_connection_dies_without_a_word(arrives, caplog):
     assert "does not count the governor among the members" in caplog.text
 
 
+@pytest.mark.parametrize("away_ms", [300, 3_000, 9_000])
+def test_the_broker_restarts_and_the_request_has_not_arrived(away_ms, caplog):
+    """The group waits for the governor for one more session; then the governor takes it again.
+
+    It was counted out, and took itself for removed by an operator: it ended.
+    """
+    caplog.set_level(logging.INFO)
+    world, governor, _ = joining(is_silent=True)
+    world.group.restart(away_ms)
+    leads_again(world, governor, away_ms + 40_000)
+    assert "does not count the governor among the members" in caplog.text
+
+
 @pytest.mark.parametrize("away_ms", [7_000, 9_000, 20_000, 60_000])
 def test_another_broker_becomes_the_coordinator(away_ms, caplog):
     """The old one is frozen, or its machine has gone: the governor leads and removes no member."""

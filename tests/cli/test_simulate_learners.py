@@ -168,6 +168,28 @@ def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> N
     assert json.loads(lives[0])[-1]["converged_at_ms"] is not None
 
 
+def test_a_drain_is_undone_and_the_assignor_changes() -> None:
+    """`undrain` gives the member its share again; `assignor` opens a generation."""
+    drain, undrain = {"at_ms": 5_000, "drain": "W1"}, {"at_ms": 10_000, "undrain": "W1"}
+    tasks = [{"subtopology": "0", "partitions": 4}]
+    more = [drain, undrain, {"at_ms": 15_000, "assignor": "sticky"}]
+    generations = played(join(0, "W1"), join(0, "W2"), *more, tasks=tasks)
+    causes = ["W1, W2 joined", "W1 draining", "W1 no longer draining", "assignor learner → sticky"]
+    assert [each["cause"] for each in generations] == causes
+    counts = [shape(each)["W1"][0] for each in generations]
+    assert counts == [2, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [(5, r"events\[0\]\.assignor: expected a name"), ("none", r"events\.assignor: .*none")],
+)
+def test_an_assignor_that_is_not_there(name: object, message: str) -> None:
+    """A scenario that changes to it is refused before it is played."""
+    with pytest.raises(BadInput, match=message):
+        played({"at_ms": 5_000, "assignor": name})
+
+
 def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     """The table shows time, cause, holdings and moves with reasons, and the summary last."""
     scenario = {

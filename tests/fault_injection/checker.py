@@ -78,12 +78,12 @@ class Checker:
 
         Raises:
             LawBroken: the token is older than one granted before, or another member had the same.
-                A member that returns under its name, after a short leave or a lost lease, may get
-                the token it had.
+                A member that returns under its name or instance id, after a short leave or a lost
+                lease, may get the token it had.
         """
         for task in tasks:
             newest, owner = self._token.get(task, ((-1, -1), user))
-            if token < newest or (token == newest and owner.name != user.name):
+            if token < newest or (token == newest and owner.identity != user.identity):
                 raise LawBroken(f"{user} has {task} with token {token}; {owner} had {newest}")
             self._token[task] = (token, user)
 
@@ -130,14 +130,15 @@ def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str
 
 def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:
     """Describe why the group has not settled; None = it has."""
-    if (moving := still_moving(group)) is not None:
+    if len(group.table) and (moving := still_moving(group)) is not None:
         return moving
     twins = len({process.name for process in processes}) < len(processes)
+    is_full = len(group.roster) >= group.settings.group_max_size
     for process in processes:
         slot = group.roster.by_id.get(MemberId(process.name))
         held = process.session.holding
-        if twins and not len(held):
-            continue  # the group refuses a twin while the other session lives
+        if (twins or is_full or has_rival(process, processes)) and not len(held):
+            continue  # the group refuses a process while the session of another one lives
         if slot is None:
             return f"{process} is no member ({process.session.state.value})"
         if invariants.holding_of(group, slot).digest() != held.digest():
@@ -149,6 +150,14 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
     tasks = map(group.table.task, range(len(group.table)))
     idle = [str(task) for task in tasks if task not in used and able(group, str(task))]
     return f"no member uses {' '.join(idle)}" if idle else None
+
+
+def has_rival(process: Process, processes: Sequence[Process]) -> bool:
+    """Whether another process has the member id or the instance id of this one."""
+    return any(
+        other is not process and (other.name == process.name or other.identity == process.identity)
+        for other in processes
+    )
 
 
 def able(group: Group, task: str) -> list[MemberId]:

@@ -30,11 +30,13 @@ from muster.protocol.events import (
     Lag,
     LagReport,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.ids import MemberId
 from muster.protocol.records import WakeUp
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import TaskSet
+from muster.protocol.sources import Found, Source
+from muster.protocol.tasks import Subtopology, TaskSet
 from muster.simulation.kafka import BEGINNING_MS, TICK_AGAIN_MS, SimulatedKafka
 from muster.simulation.log import GROUP
 from muster.state.errors import InvariantViolation
@@ -50,6 +52,8 @@ only from a heartbeat whose digest differs."""
 CALM_STOP_MS = 300
 """Longest time a process takes to stop tasks once the faults have stopped."""
 LOOK_MS = 250
+PROCESSES_MAX = 12
+"""Most processes at once; runs of random faults have fewer."""
 LINES_MAX = 400
 
 
@@ -83,6 +87,7 @@ class FaultRun(SimulatedKafka):
         self._apart_share = self._apart_rng.choice((0.0, 0.5, 1.0))
         self._numbers: dict[str, int] = {}
         self._reports = deque[Event]()  # of the exporter, on their way
+        self._sources: tuple[Source, ...] = ()
         self._config = faults.beginning(seed)
         self.configure(self._config)
         self.jobs.begin()
@@ -181,8 +186,12 @@ class FaultRun(SimulatedKafka):
         match fault:
             case faults.Starts(name, twin):
                 self._start(name, twin=twin)
+            case faults.StartsAs(name, instance_id):
+                self._start_as(name, instance_id)
             case faults.Configures():
                 self.configure(fault)
+            case faults.Finds():
+                self._find(fault)
             case faults.Deletes(for_ms):
                 self.send(GroupDeleted(group=GROUP))
                 self.at(self.now + for_ms, lambda: self.configure(self._config))
@@ -231,9 +240,13 @@ class FaultRun(SimulatedKafka):
         running = sum(p.name == name and p.alive for p in self.processes)
         if running > twin:
             return
+        self._start_as(name, f"i-{name}" if name in STATIC else None)
+
+    def _start_as(self, name: str, instance_id: str | None) -> None:
+        if len(self.processes) >= PROCESSES_MAX:
+            return
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
         rng = Random(f"{name}/{number}/{self._seed}")
-        instance_id = f"i-{name}" if name in STATIC else None
         static = PINNED.get(name, ())
         process = NotingProcess(
             self, name, number, rng, self.history, instance_id=instance_id, static=static
@@ -250,7 +263,24 @@ class FaultRun(SimulatedKafka):
         values = {**faults.USUAL, **faults.VALUES[row.values]}
         settings = parse_settings(values, assignor)
         tasks = faults.TASKS[row.tasks]
-        self.send(GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=tasks))
+        config = GroupConfig(
+            group=GROUP, assignor=assignor, settings=settings, tasks=tasks, sources=self._sources
+        )
+        self.send(config)
+
+    def _find(self, fault: faults.Finds) -> None:
+        """Discovery writes which topics there are."""
+        if not self._sources:
+            self._sources = faults.SOURCES
+            self.configure(self._config)
+        found = tuple(
+            Found(source, (Subtopology(source.topics[0], size),), ((name, str(fault.made)),))
+            for source, name, size in zip(
+                faults.SOURCES, faults.TOPICS_FOUND, (fault.first, fault.second), strict=True
+            )
+            if size
+        )
+        self.send(TopicsFound(group=GROUP, found=found))
 
     def _lag(self, name: str, offsets: int) -> None:
         for process in self.processes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias
 
+from muster.protocol.sources import Source
 from muster.protocol.tasks import Connector, Subtopology, Unit
 
 NAMES = ("W1", "W2", "W3", "W4", "W5")
@@ -26,6 +27,14 @@ class Starts:
 
     member: str
     twin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartsAs:
+    """A process starts with an instance id of its own choice, even if others have that."""
+
+    member: str
+    instance_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,20 @@ class Deletes:
 
 
 @dataclass(frozen=True, slots=True)
+class Finds:
+    """Discovery finds two topics, which the newest config declares from now on.
+
+    Attributes:
+        first, second: their partitions; 0 = the topic does not exist.
+        made: how often they were deleted and made anew.
+    """
+
+    first: int
+    second: int
+    made: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLeaves:
     """The broker is away."""
 
@@ -167,7 +190,16 @@ class Usurps:
 ProcessFault: TypeAlias = Stops | Dies | Freezes | Deafens | Dawdles | Repeats
 JobFault: TypeAlias = FallsBehind | Skews | Restarts | Usurps
 Fault: TypeAlias = (
-    ProcessFault | JobFault | Starts | Drains | Lags | Configures | Deletes | BrokerLeaves
+    ProcessFault
+    | JobFault
+    | Starts
+    | StartsAs
+    | Drains
+    | Lags
+    | Configures
+    | Finds
+    | Deletes
+    | BrokerLeaves
 )
 Timed: TypeAlias = tuple[int, Fault]
 """(milliseconds from the beginning, fault)."""
@@ -182,7 +214,15 @@ TASKS: tuple[tuple[Unit, ...], ...] = (
     (Subtopology("0", 5, stateful=True),),
     (Subtopology("1", 3), Connector("c", 2)),
     (Subtopology("0", 2, stateful=True), Subtopology("1", 3)),
+    (Subtopology("0", 5, stateful=True, weights=(1, 9, 1, 4, 1)), Subtopology("1", 2, weight=3)),
+    (Subtopology("0", 3), Connector("c", 3), Connector("d", 0)),
+    (Subtopology("1", 1),),
+    (),
 )
+TASKS_AT_RANDOM = 4
+"""So many rows may come in a random fault; the others are for `usual_days`."""
+TOPICS_FOUND = ("orders", "clicks")
+SOURCES = (Source(topics=("orders",), stateful=True), Source(topics=("clicks",)))
 SESSION_MS, BEAT_MS, REBALANCE_MS = 2_000, 400, 4_000
 USUAL: dict[str, object] = {
     "session.timeout.ms": SESSION_MS,
@@ -200,7 +240,14 @@ VALUES: tuple[dict[str, object], ...] = (
     {"initial.rebalance.delay.ms": 500, "assignment.interval.ms": 700},
     {"learner.partial.rebalance": False},
     {"num.standby.replicas": 1, "scheduled.rebalance.max.delay.ms": 0},
+    {"num.standby.replicas": 2, "max.warmup.replicas": 1},
+    {"acceptable.recovery.lag": 0, "num.standby.replicas": 1},
+    {"group.max.size": 3},
+    {"scale.down.timeout.ms": 300},
+    {"probing.rebalance.interval.ms": 60_000, "max.warmup.replicas": 100},
 )
+VALUES_AT_RANDOM = 9
+"""As `TASKS_AT_RANDOM`, of `VALUES`."""
 """Settings beside `USUAL`; `Configures` chooses one row."""
 TOPICS = ("membership", "config", "lag")
 STRESS = 20
@@ -245,7 +292,7 @@ def beginning(seed: int) -> Configures:
 
 
 def _config(rng: Random) -> Fault:
-    rows = (EAGER, len(TASKS), len(VALUES))
+    rows = (EAGER, TASKS_AT_RANDOM, VALUES_AT_RANDOM)
     return Configures(*(rng.randrange(count) for count in rows))
 
 

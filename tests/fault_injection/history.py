@@ -41,7 +41,7 @@ class History:
             self.released(user, [task], now)  # it goes on under a newer token
             self._count += 1
             self._held[user, task], self._tokens[user, task] = self._count, token
-            taken = Operation(self._count, user.name, token, -NEVER, now)
+            taken = Operation(self._count, user.identity, token, -NEVER, now)
             self._operations[task].append(taken)
 
     def again(self, user: Process, tasks: Iterable[Task], now: float) -> None:
@@ -55,7 +55,7 @@ class History:
         for task in tasks:
             hold = self._held.pop((user, task), None)
             if hold is not None:
-                ended = Operation(hold, user.name, None, at_ms, NEVER)
+                ended = Operation(hold, user.identity, None, at_ms, NEVER)
                 self._operations[task].append(ended)
 
     def held(self, user: Process) -> list[Task]:

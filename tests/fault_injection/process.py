@@ -55,6 +55,7 @@ class Process:
 
     Attributes:
         name: member id.
+        identity: instance id of a static member, else its member id.
         using: actives that it has taken and not stopped.
         guard_ends: true time at which the guard has killed every task.
         stop_ms: how long stopping takes.
@@ -71,6 +72,7 @@ class Process:
         static: tuple[str, ...] = (),
     ) -> None:
         self.name = name
+        self.identity = instance_id or name
         self.number = number
         self.alive = True
         self.using: set[Task] = set()

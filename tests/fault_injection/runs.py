@@ -8,10 +8,12 @@ debugging), until no fault can be left out. The rest is played once more to keep
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
+from typing import TypeAlias
 
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, LawBroken
@@ -35,6 +37,10 @@ ASIDE_EVERY = 4
 """The placements of every so many-th seed are computed aside."""
 RUNS_AHEAD = 8
 """Runs given out for each process before the result of the first is needed."""
+
+
+Invent: TypeAlias = Callable[[int], list[Timed]]
+"""Seed → the faults of its run: `stream`, or `usual_days.day`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +174,9 @@ def play(
         return world, 0.0, f"{type(error).__name__}: {error}"
 
 
-def played(seed: int) -> Result:
+def played(seed: int, invent: Invent = stream) -> Result:
     """Play the random run of a seed, and shrink it if it breaks a law."""
-    given = stream(seed)
+    given = invent(seed)
     world, settled_ms, law = play(seed, given, job=job_of(seed))
     return Result(
         seed=seed,
@@ -194,38 +200,40 @@ def broken(seed: int, given: Sequence[Timed]) -> Broken:
     return Broken(law, seed, tuple(small), len(given), tuple(world.lines))
 
 
-def results(seed: int, generations: int, processes: int = 1) -> Iterator[Result]:
+def results(
+    seed: int, generations: int, processes: int = 1, invent: Invent = stream
+) -> Iterator[Result]:
     """Play runs from a seed on, until they have opened `generations` or one breaks a law.
 
     The runs and their order do not depend on the number of processes.
     """
     opened = 0
-    for result in _results(seed, processes):
+    for result in _results(seed, processes, invent):
         yield result
         opened += result.generations
         if opened >= generations or result.broken is not None:
             return
 
 
-def tally_of(seed: int, generations: int, processes: int = 1) -> Tally:
+def tally_of(seed: int, generations: int, processes: int = 1, invent: Invent = stream) -> Tally:
     """Play runs as `results` does; return their tally."""
     tally = Tally()
-    for result in results(seed, generations, processes):
+    for result in results(seed, generations, processes, invent):
         tally.add(result)
     return tally
 
 
-def _results(seed: int, processes: int) -> Iterator[Result]:
-    seeds = count(seed)
+def _results(seed: int, processes: int, invent: Invent) -> Iterator[Result]:
+    seeds, one = count(seed), partial(played, invent=invent)
     if processes == 1:
-        yield from map(played, seeds)
+        yield from map(one, seeds)
         return
     with parallel.pool(processes) as pool:
         # As one result is taken another run is given out: no process waits for a longer run.
-        given = deque(pool.submit(played, next(seeds)) for _ in range(processes * RUNS_AHEAD))
+        given = deque(pool.submit(one, next(seeds)) for _ in range(processes * RUNS_AHEAD))
         try:
             while True:
                 yield given.popleft().result()
-                given.append(pool.submit(played, next(seeds)))
+                given.append(pool.submit(one, next(seeds)))
         finally:
             pool.shutdown(cancel_futures=True)

@@ -1,7 +1,8 @@
 """Many whole lives in one command: `python -m fault_injection.whole_lives`, with a report.
 
 First runs with faults of every kind (`runs.py`), until they have opened so many generations; then
-random lives (`muster.random_lives`), in which every group must come to rest and keep every
+days of a fleet (`usual_days.py`), for so many generations too; then random lives
+(`muster.random_lives`), in which every group must come to rest and keep every
 promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
 
 With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
@@ -23,9 +24,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from fault_injection import faults, runs
+from fault_injection import faults, runs, usual_days
 
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.random_lives import lives, smallest
@@ -158,19 +159,37 @@ def _spent(progress: Progress[_Sums], processes: int) -> str:
     return f"{progress.seconds:,.0f} s, {processes} processes, {rate:,.0f} generations a second"
 
 
+class Kind(NamedTuple):
+    """A kind of runs.
+
+    Attributes:
+        what: its name in the report.
+        file: where `--keep` has how far it is.
+        invent: seed → the faults of a run.
+    """
+
+    what: str
+    file: str
+    invent: runs.Invent
+
+
+FAULTS = Kind("runs with faults", "faults.kept", runs.stream)
+DAYS = Kind("days of a fleet", "days.kept", usual_days.day)
+
+
 def run_faults(
-    report: Report, seed: int, generations: int, processes: int, keep: Path | None
+    report: Report, kind: Kind, seed: int, generations: int, processes: int, keep: Path | None
 ) -> bool:
-    """Play runs with faults; returns whether all laws held."""
-    progress = Progress(seed, runs.Tally(), keep and keep / "faults.kept")
+    """Play runs of a kind; returns whether all laws held."""
+    progress = Progress(seed, runs.Tally(), keep and keep / kind.file)
     tally, settled = progress.tally, progress.settled
     if tally.broken is not None:  # of a command before; the code may have been mended since
-        again = runs.played(tally.broken.seed)
+        again = runs.played(tally.broken.seed, kind.invent)
         tally.broken = again.broken
         settled[faults.ASSIGNORS[faults.beginning(again.seed).assignor]] += again.broken is None
     if tally.generations < generations and tally.broken is None:
         rest = generations - tally.generations
-        results = runs.results(progress.seed, rest, processes)
+        results = runs.results(progress.seed, rest, processes, kind.invent)
 
         def so_far(sums: runs.Tally) -> str:
             return f"{sums.generations:,} of {generations:,} generations, {sums.runs:,} runs"
@@ -179,7 +198,7 @@ def run_faults(
             tally.add(result)
             name = faults.ASSIGNORS[faults.beginning(result.seed).assignor]
             settled[name] += result.broken is None
-    report.add(f"runs with faults, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
+    report.add(f"{kind.what}, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
     kinds = ", ".join(f"{settled[name]:,} {name}" for name in faults.ASSIGNORS)
     report.add(f"settled, by the assignor of the beginning: {kinds}")
     report.add(_spent(progress, processes))
@@ -216,6 +235,7 @@ def main() -> int:
     """Play the lives that the command line asks for."""
     parser = argparse.ArgumentParser(prog="fault_injection.whole_lives", description=__doc__)
     parser.add_argument("--generations", type=int, default=1_000_000, help="under faults")
+    parser.add_argument("--days", type=int, default=100_000, help="generations in days of a fleet")
     parser.add_argument("--lives", type=int, default=20_000, help="that must come to rest")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED, help="of the first run and life")
@@ -229,7 +249,9 @@ def main() -> int:
     report = Report(given.report, given.every, stop)
     rest = (given.processes, given.keep)
     with stop.heard():
-        kept = run_faults(report, given.seed, given.generations, *rest)
+        kept = run_faults(report, FAULTS, given.seed, given.generations, *rest)
+        if given.days and kept and not stop.number:
+            kept = run_faults(report, DAYS, given.seed, given.days, *rest)
         if given.lives and not stop.number:
             kept &= run_lives(report, given.seed, given.lives, *rest)
     if stop.number:

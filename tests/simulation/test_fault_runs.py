@@ -18,7 +18,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from fault_injection import fault_run, faults, placements_aside, runs, two_coordinators
+from fault_injection import (
+    fault_run,
+    faults,
+    placements_aside,
+    runs,
+    two_coordinators,
+    usual_days,
+)
 from fault_injection.checker import CheckedJob, LawBroken
 from fault_injection.fault_run import CALM_MS, FaultRun
 from fault_injection.placements_aside import AsideJob
@@ -62,6 +69,34 @@ def test_many_thousands_of_generations(capsys: pytest.CaptureFixture[str]) -> No
     no_law_is_broken(tally)
     assert tally.generations >= GENERATIONS
     assert tally.settled_ms <= CALM_MS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_day_of_a_fleet(seed: int) -> None:
+    """Deploys, drains, new settings and topics overlap: all laws hold."""
+    world, settled_ms, law = runs.play(seed, usual_days.day(seed), job=runs.job_of(seed))
+    assert law == ""
+    assert world.generations > 0
+    assert 0 < settled_ms <= CALM_MS
+
+
+def test_every_chore_is_in_some_day() -> None:
+    """In three hundred days every kind of step happens that a chore may have."""
+    kinds = {type(step).__name__ for seed in range(300) for _, step in usual_days.day(seed)}
+    assert kinds == {kind.__name__ for kind in faults.KINDS} | {"StartsAs", "Finds"}
+
+
+def test_a_static_member_returns_under_another_member_id() -> None:
+    """A container with a new host name goes on with the tasks of its instance id."""
+    world = FaultRun(0)
+    starts = [(0, faults.Starts("W1")), (100, faults.Starts("W4"))]
+    leaves = (5_000, faults.Stops("W4", temporary=True))
+    world.play([*starts, leaves, (5_500, faults.StartsAs("W4-new", "i-W4"))])
+    changes = world.changes
+    assert 0 < world.settle() <= CALM_MS
+    using = {process.name: len(process.using) for process in world.processes}
+    assert using in ({"W1": 3, "W4-new": 2}, {"W1": 2, "W4-new": 3})
+    assert world.changes - changes == using["W4-new"]
 
 
 class Placed(CheckedJob):

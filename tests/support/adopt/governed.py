@@ -180,12 +180,19 @@ class GovernorProcess:
 
     def ask(self, request, done, timeout_ms: int) -> None:
         """To Kafka's coordinator, which reads a request after it has answered the one before."""
-        line = self.line
-        line.requests.append((request, done))
-        if line.silent:
-            self._world.time.after(timeout_ms, lambda: done(OSError("no answer")))
-        elif len(line.requests) == 1:
+        line, asked = self.line, (request, done)
+        line.requests.append(asked)
+        self._world.time.after(timeout_ms, lambda: self._give_up(line, asked))
+        if not line.silent and len(line.requests) == 1:
             self._ask_next(line)
+
+    def _give_up(self, line: Line, asked: tuple) -> None:
+        """A request on a silent line has no answer in its time; the next goes over a new line."""
+        if line.silent and any(each is asked for each in line.requests):
+            line.requests = [each for each in line.requests if each is not asked]
+            if self.line is line:
+                self.lost()
+            asked[1](OSError("no answer"))
 
     def _ask_next(self, line: Line) -> None:
         request, done = line.requests[0]
@@ -215,7 +222,8 @@ class GovernorProcess:
 
     def drop(self) -> None:
         """Give the connection up: who waits is told so."""
-        waiting, self.dropped = self.line.requests, self.dropped + 1
+        line, self.dropped = self.line, self.dropped + 1
+        waiting, line.requests, line.silent = line.requests, [], True
         self.lost()
         for _, done in waiting:
             done(OSError("closed"))
