@@ -52,7 +52,7 @@ long: $(READY) ## hours: a million generations under faults, 20,000 random lives
 explore: $(READY) ## every interleaving of small groups, to 200,000 states each, two scenarios at a time; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m exploration.run --keep .exploration --states $${MUSTER_EXPLORE_STATES:-200000}
 
-adopt: $(READY) ## governed groups: 1,000 random lives, then every scenario with every client and a Connect cluster
+adopt: $(READY) ## governed groups: 2,000 random lives, then every scenario with every client and a Connect cluster
 	@MUSTER_ADOPT=all MUSTER_ADOPT_LIVES=1000 $(BIN)/python -m pytest -q $(TWO) tests/adopt
 
 lives: $(READY) ## a million generations under faults, 100,000 in days of a fleet, 20,000 random lives that must settle; goes on where it stopped

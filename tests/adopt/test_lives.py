@@ -1,6 +1,6 @@
 """Random lives of governed groups: whatever happens, no partition has two owners, and all settle.
 
-``MUSTER_ADOPT_LIVES=1000`` plays more of them.
+``MUSTER_ADOPT_LIVES=1000`` plays more of each kind.
 """
 
 from __future__ import annotations
