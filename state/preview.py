@@ -54,8 +54,6 @@ def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | Group
             case GroupConfig():
                 config_events.configure(draft, event)
     draft.drop_gone()
-    if draft.was_empty:
-        placement.forget_rounds(draft)
     view = placement.view_of(draft, placement.placeable_slots(draft))
     left_out = placement.left_out(draft)
     return Preview(view, left_out, lambda reasons: placement.moves_of(draft, view, reasons))

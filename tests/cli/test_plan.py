@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from support.kafka.brokers import Topics
 from support.state.snapshots import orders, pairs
-from support.state.story import Story, config, join, leave
 
 from muster.cli.main import main
 from muster.documents.problem import as_text
@@ -28,7 +27,7 @@ from muster.protocol.records import (
     Quarantine,
 )
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Connector, Subtopology
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
@@ -192,19 +191,6 @@ def test_the_plan_is_what_then_happens() -> None:
     assert {m: held["active"] for m, held in promised["members"].items()} == placed
     assert ends(promised) == [(m.task, m.from_member, m.to_member) for m in after.moves]
     assert [m["reason"] for m in promised["moves"]] == [m.reason for m in after.moves]
-
-
-def test_no_work_waits_in_a_plan_that_replaces_every_worker() -> None:
-    """As in the group, whose next workers start every job at once when the last one has left."""
-    story = Story()
-    settings = {"scheduled_rebalance_max_delay_ms": 60_000}
-    story.take(config(Connector("c", 2), assignor="cooperative", **settings), join("W1"))
-    plan = planned(story.group.snapshot(), add=[{"id": "W2"}], remove=["W1"])
-    after = story.take(leave("W1"), join("W2")).group.snapshot()
-    assert plan["delay_ms"] == 0
-    assert plan["members"]["W2"]["active"] == ["c", "c-0", "c-1"]
-    assert ends(plan) == [(m.task, m.from_member, m.to_member) for m in after.moves]
-    assert [m["reason"] for m in plan["moves"]] == [m.reason for m in after.moves]
 
 
 def test_a_change_that_cannot_be() -> None:
