@@ -264,10 +264,14 @@ def ask_about_awaited(draft: Draft) -> None:
 def unstarted(draft: Draft) -> Codes:
     """Stateful actives moving to a member that has not reported on them.
 
-    No member runs them, or the one that does has been asked to stop.
+    No member runs them, or the one that does has been asked to stop or is fenced.
     """
-    has_no_runner = (draft.owned.holder == NO_MEMBER) | draft.owned.revoking
-    has_new_owner = (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
+    holder = draft.owned.holder
+    has_no_runner = (holder == NO_MEMBER) | draft.owned.revoking
+    is_fenced = (draft.sessions.flags & FENCED) != 0
+    if is_fenced.any():
+        has_no_runner |= is_fenced[holder]  # `NO_MEMBER` has no runner anyway
+    has_new_owner = (draft.target.active != NO_MEMBER) & (draft.target.active != holder)
     is_waiting = draft.table.stateful & has_no_runner & has_new_owner
     tasks = np.flatnonzero(is_waiting).astype(np.int32)
     if len(tasks) == 0:

@@ -24,9 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, Heartbeat, Join, Lag, LagReport, Report, Tick
+from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Lag, LagReport, Report, Tick
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import GroupState, MemberEntry
+from muster.protocol.tasks import TaskTable
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
 from muster.state.group import Group
@@ -89,10 +90,13 @@ class Promises:
                     self._forget_stopped(event, before)
                     self._note_released(event, at_ms, before, after)
                     ran = _tasks_run_by(before, event.member)
-                    freed.update((task, event.member) for task in ran - {*event.holding.active})
+                    gone = ran - {*event.holding.active} - _tasks_destined_for(before, event.member)
+                    freed.update((task, event.member) for task in gone)
                     self._note(event.member, event.holding.ready, event.lags, after, at_ms)
                 case LagReport():
                     self._note(event.member, (), event.lags, after, at_ms)
+                case GroupConfig():
+                    self._forget_removed(TaskTable(event.tasks))
                 case _:
                     pass
         if placed and after.assignor in STAGING:
@@ -101,6 +105,12 @@ class Promises:
 
     def _forget(self, member: str) -> None:
         self._reports = {pair: last for pair, last in self._reports.items() if pair[1] != member}
+
+    def _forget_removed(self, table: TaskTable) -> None:
+        """Forget tasks that a config leaves out; one that is declared again begins anew."""
+        left = {table.task(index) for index in range(len(table))}
+        self._ran &= left
+        self._reports = {pair: last for pair, last in self._reports.items() if pair[0] in left}
 
     def _forget_stopped(self, event: Report, before: Group) -> None:
         """Forget copies that the member has stopped, even if it restores them again at once.
@@ -163,7 +173,8 @@ class Promises:
     def _check_placement(self, at_ms: int, before: Group, after: Group, freed: set[Pair]) -> None:
         """Check each placed stateful active: no other member has a better copy.
 
-        A member that stopped a task in this batch (`freed`) and keeps no copy does not count.
+        A member that stopped a task in this batch (`freed`), keeps no copy and was not to get the
+        task back does not count.
         """
         for index in np.flatnonzero(
             after.table.stateful & (after.target.active != NO_MEMBER)
@@ -210,6 +221,15 @@ def _tasks_run_by(group: Group, member: str) -> set[Task]:
         return set()
     held = np.flatnonzero(group.owned.holder == slot).tolist()
     return {group.table.task(index) for index in held}
+
+
+def _tasks_destined_for(group: Group, member: str) -> set[Task]:
+    """Tasks whose destination is the member."""
+    slot = group.roster.by_id.get(member)
+    if slot is None:
+        return set()
+    destined = np.flatnonzero(group.target.active == slot).tolist()
+    return {group.table.task(index) for index in destined}
 
 
 def _held(holding: Holding) -> set[Task]:
