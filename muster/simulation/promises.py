@@ -191,7 +191,11 @@ class Promises:
             near = self._near(task, name)
             if near or (near is None and name == owner):
                 continue
-            better = [other for other in self._warm(task, owner, after) if other != name]
+            better = [
+                other
+                for other in self._warm(task, owner, after)
+                if other != name and not _is_dropping(before, task, other)
+            ]
             if better:
                 stays = "stays" if name == owner else "starts"
                 self.broken.append(
@@ -286,6 +290,15 @@ def _keeps(group: Group, task: Task, member: str) -> bool:
     return any(
         bool((pairs == pair).any()) for copies in group.owned.copies.values() for pairs in copies
     )
+
+
+def _is_dropping(group: Group, task: Task, member: str) -> bool:
+    """Whether a member was asked to drop its copy of a task; it may have done so by now."""
+    slot, index = group.roster.by_id.get(member), group.table.find(task)
+    if slot is None or index is None:
+        return False
+    pair = index << 32 | slot
+    return any(bool((each.releasing == pair).any()) for each in group.owned.copies.values())
 
 
 # ------------------------------------------------------------------------------------ at the end

@@ -79,6 +79,7 @@ def test_lives_that_once_broke_a_promise(seed: int) -> None:
         7_200_814,  # a member stopped a task as asked, and was to get it back: the checker's fault
         7_202_236,  # a fenced member's task started cold, and a copy had caught up before it did
         7_202_719,  # tasks were deleted and declared again in one batch: the checker's fault
+        7_300_430,  # a copy that its member was asked to drop counted: the checker's fault
     ],
 )
 def test_changed_lives_that_once_broke_a_promise(seed: int) -> None:
