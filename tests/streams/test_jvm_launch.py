@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,14 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     script.parent.mkdir()
     script.touch(mode=0o755)
     yield script
-    gc.collect()  # of processes that PySpark has lost
+    gc.collect()
+    until(has_forgotten_all, "the processes that PySpark has lost are forgotten")
+
+
+def has_forgotten_all() -> bool:
+    """Whether `subprocess` knows of no lost process; one would warn later, in another test."""
+    subprocess._cleanup()
+    return not subprocess._active
 
 
 def hanging(submit: Path, tmp_path: Path) -> list[Path]:
