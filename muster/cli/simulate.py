@@ -51,6 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         " a promise of every group; the first is shrunk and printed as a scenario",
     )
     parser.add_argument(
+        "--changes",
+        action="store_true",
+        help="operators change most random groups after their first events: settings, assignor,"
+        " tasks, weights, drains",
+    )
+    parser.add_argument(
         "--processes",
         type=positive,
         metavar="P",
@@ -70,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if args.lines:
         answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
         return 0
-    world = play(None if args.scenario is None else load(args.scenario), args.seed)
+    raw = None if args.scenario is None else load(args.scenario)
+    world = play(raw, args.seed, changes=args.changes)
     if args.format == "json":
         print(json.dumps(as_json(world), ensure_ascii=False))
     else:
@@ -85,20 +92,20 @@ def _live(args: argparse.Namespace) -> int:
         _check_group(scenario)
     tally = lives.Tally()
     seed = 1 if args.seed is None else args.seed
-    for life in lives.lives(seed, args.lives, scenario, args.processes):
+    for life in lives.lives(seed, args.lives, scenario, args.processes, changes=args.changes):
         tally.add(life)
         if life.broken:
             print(life, flush=True)
     if tally.broken:
-        print(smallest.smallest(tally.broken[0], scenario))
+        print(smallest.smallest(tally.broken[0], scenario, changes=args.changes))
     print(tally)
     return BROKEN if tally.broken else 0
 
 
-def play(raw: object, seed: int | None = None) -> SimulatedGroup:
+def play(raw: object, seed: int | None = None, *, changes: bool = False) -> SimulatedGroup:
     """The world after a scenario; with a seed, members and faults are invented for it.
 
-    Without a scenario all of it is invented.
+    Without a scenario all of it is invented, with `changes` also what operators do to the group.
 
     Raises:
         BadInput: the scenario is malformed.
@@ -107,7 +114,8 @@ def play(raw: object, seed: int | None = None) -> SimulatedGroup:
     if seed is not None:
         if raw is not None:
             _check_group(raw)
-        raw = random_scenario(seed, cast("dict[str, Any] | None", raw))
+        fixed = cast("dict[str, Any] | None", raw)
+        raw = random_scenario(seed, fixed, changes=changes)
     scenario = parse_scenario(raw)
     world = SimulatedGroup(lookup=plugins.get)
     _check_assignors(scenario)

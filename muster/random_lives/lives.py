@@ -94,16 +94,21 @@ def checked(raw: Row, seed: int = 0) -> Life:
     )
 
 
-def live(seed: int, scenario: Mapping[str, Any] | None = None, *, changes: bool = True) -> Life:
+def live(seed: int, scenario: Mapping[str, Any] | None = None, *, changes: bool = False) -> Life:
     """Play the life of a seed; `scenario` and `changes` as for `random_scenario`."""
     return checked(random_scenario(seed, scenario, changes=changes), seed)
 
 
 def lives(
-    seed: int, count: int, scenario: Mapping[str, Any] | None = None, processes: int = 1
+    seed: int,
+    count: int,
+    scenario: Mapping[str, Any] | None = None,
+    processes: int = 1,
+    *,
+    changes: bool = False,
 ) -> Iterator[Life]:
     """Play `count` lives, from `seed` on; their order does not depend on `processes`."""
-    one = partial(live, scenario=scenario)
+    one = partial(live, scenario=scenario, changes=changes)
     seeds = range(seed, seed + count)
     if processes == 1:
         yield from map(one, seeds)

@@ -91,9 +91,14 @@ def _without(raw: Row, *path: str | int) -> Row:
     return less
 
 
-def smallest(life: Life, scenario: Mapping[str, Any] | None = None) -> str:
-    """The smallest scenario found that breaks a life's first broken promise, and how it does."""
-    raw = small(random_scenario(life.seed, scenario), _law(life.broken[0]))
+def smallest(
+    life: Life, scenario: Mapping[str, Any] | None = None, *, changes: bool = False
+) -> str:
+    """The smallest scenario found that breaks a life's first broken promise, and how it does.
+
+    `scenario` and `changes` are those that the life was played with.
+    """
+    raw = small(random_scenario(life.seed, scenario, changes=changes), _law(life.broken[0]))
     return "\n".join([as_scenario(raw), *checked(raw).broken[:1]])
 
 
