@@ -27,7 +27,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Lag, LagReport, Report, Tick
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import GroupState, MemberEntry
-from muster.protocol.tasks import TaskTable
+from muster.protocol.tasks import IntArray, TaskTable
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
 from muster.state.group import Group
@@ -89,8 +89,9 @@ class Promises:
                 case Report() if _is_in(after, event):
                     self._forget_stopped(event, before)
                     self._note_released(event, at_ms, before, after)
-                    ran = _tasks_run_by(before, event.member)
-                    gone = ran - {*event.holding.active} - _tasks_destined_for(before, event.member)
+                    ran = _tasks_at(before, before.owned.holder, event.member)
+                    due = _tasks_at(before, before.target.active, event.member)
+                    gone = ran - {*event.holding.active} - due
                     freed.update((task, event.member) for task in gone)
                     self._note(event.member, event.holding.ready, event.lags, after, at_ms)
                 case LagReport():
@@ -218,22 +219,12 @@ class Promises:
         return warm
 
 
-def _tasks_run_by(group: Group, member: str) -> set[Task]:
-    """Tasks that a member ran."""
+def _tasks_at(group: Group, slots: IntArray, member: str) -> set[Task]:
+    """The tasks at a member; `slots` (int32[T]) has each task's holder, or its destination."""
     slot = group.roster.by_id.get(member)
     if slot is None:
         return set()
-    held = np.flatnonzero(group.owned.holder == slot).tolist()
-    return {group.table.task(index) for index in held}
-
-
-def _tasks_destined_for(group: Group, member: str) -> set[Task]:
-    """Tasks whose destination is the member."""
-    slot = group.roster.by_id.get(member)
-    if slot is None:
-        return set()
-    destined = np.flatnonzero(group.target.active == slot).tolist()
-    return {group.table.task(index) for index in destined}
+    return {group.table.task(index) for index in np.flatnonzero(slots == slot).tolist()}
 
 
 def _held(holding: Holding) -> set[Task]:
