@@ -46,16 +46,16 @@ def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
     """uint64[N]: FNV-1a of each text; all texts advance by one byte at a time."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     order = np.argsort(-lengths, kind="stable")
-    starts = (np.cumsum(lengths) - lengths)[order]
+    places = (np.cumsum(lengths) - lengths)[order]
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    longest_first = lengths[order]
     values = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
-    active = len(texts)
+    longer_than = len(texts) - np.cumsum(np.bincount(lengths))
     with np.errstate(over="ignore"):
-        for at in range(int(longest_first[0]) if active else 0):
-            active = int(np.searchsorted(-longest_first[:active], -at))  # texts longer than `at`
-            values[:active] ^= data[starts[:active] + at]
-            values[:active] *= np.uint64(0x100000001B3)
+        for count in longer_than.tolist()[:-1]:
+            hashed = values[:count]
+            hashed ^= data[places[:count]]
+            hashed *= np.uint64(0x100000001B3)
+            places[:count] += 1
     hashes = np.empty_like(values)
     hashes[order] = values
     return hashes

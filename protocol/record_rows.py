@@ -104,7 +104,7 @@ def _fault(name: str) -> Fault | None:
 
 def dictionary_row(record: Dictionary) -> Row:
     """The Avro row of a dictionary."""
-    units = [unit._asdict() for unit in record.units]
+    units = [{"label": label, "size": size} for label, size in record.units]
     return {"version": rows.u64(record.version), "units": units}
 
 

@@ -46,12 +46,12 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ..
         for text in changes or ["tasks declared anew"]:
             (draft.possible_causes if changes else draft.causes).add(text)
         return
-    is_all_explained = _sizes(_rest(table.units, units_after)) == _sizes(
-        _rest(draft.table.units, units_before)
-    )
     for text in changes:
         draft.causes.add(text)
-    removed_tasks.declare(draft, table, explained=bool(changes) and is_all_explained)
+    is_all_explained = bool(changes) and _sizes(_rest(table.units, units_after)) == _sizes(
+        _rest(draft.table.units, units_before)
+    )
+    removed_tasks.declare(draft, table, explained=is_all_explained)
 
 
 def _units(found_sources: Sequence[Found]) -> dict[str, Subtopology]:

@@ -72,7 +72,12 @@ _FIELDS = (
 )
 _TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint16)
 _OLD_TYPES = (*_TYPES[:-1], np.uint8)
-_STORED = tuple(pair for pair in zip(_FIELDS, _TYPES, strict=True) if pair[0] != "digest")
+_LITTLE_ENDIAN, _OLD_LITTLE_ENDIAN = (
+    tuple(zip(_FIELDS, [np.dtype(kind).newbyteorder("<") for kind in kinds], strict=True))
+    for kinds in (_TYPES, _OLD_TYPES)
+)
+"""Arrays → their types as they are stored, in this version and before version 3."""
+_STORED = tuple(column for column in _LITTLE_ENDIAN if column[0] != "digest")
 
 
 @dataclass(slots=True, eq=False)
@@ -311,8 +316,7 @@ class Liveness:
         offset_text = "\n".join(offset_lines).encode()
         parts += [len(offset_text).to_bytes(4, "little"), offset_text]
         array_parts: list[bytes] = []
-        for name, dtype in _STORED:
-            little_endian = np.dtype(dtype).newbyteorder("<")
+        for name, little_endian in _STORED:
             values = getattr(self, name)
             values = self.session_ms - values if name == "last_ms" else values
             array_parts.append(values.astype(little_endian, copy=False).tobytes())
@@ -346,16 +350,15 @@ class Liveness:
             array_start, stored_fields = 0, _STORED
         else:
             array_bytes, array_start = data, text_end
-            stored_fields = tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
+            stored_fields = _OLD_LITTLE_ENDIAN
         liveness = cls.new(slots)
         for name, kind in stored_fields:
-            width = np.dtype(kind).newbyteorder("<")
-            if array_start + slots * width.itemsize > len(array_bytes):
+            if array_start + slots * kind.itemsize > len(array_bytes):
                 end = len(array_bytes)
                 raise ValueError(f"liveness of {slots} slots is cut short at byte {end}")
-            column = np.frombuffer(array_bytes, width, slots, array_start)
+            column = np.frombuffer(array_bytes, kind, slots, array_start)
             setattr(liveness, name, column.astype(getattr(liveness, name).dtype))
-            array_start += slots * width.itemsize
+            array_start += slots * kind.itemsize
         if is_deflated:
             liveness.last_ms = session_ms - liveness.last_ms
         liveness.clock_ms, liveness.session_ms = clock_ms, session_ms

@@ -10,7 +10,6 @@ names a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -254,23 +253,25 @@ def old_row_check(
         stored: what the state store has of the group.
         group: the group if it is in memory.
     """
-
-    @functools.cache
-    def through() -> Mapping[tuple[str, int], int]:
-        if group is not None:
-            return group.sessions.through
-        try:
-            record = stored.record(parse_key(split_lane(lane)[1]).group)
-        except Exception:  # what takes the rows fails in the same way
-            record = None
-        return {} if record is None else {(t, p): offset for t, p, offset in record.through}
+    through = None if group is None else group.sessions.through
 
     def is_old(entry: bytes) -> bool:
+        nonlocal through
+        if through is None:  # the record is read once, and only if there is a row
+            through = _through_of_record(lane, stored)
         number, partition, offset = HEADER.unpack_from(entry)[1:4]
-        taken: int = through().get((topics[number], partition), -1)
+        taken: int = through.get((topics[number], partition), -1)
         return bool(offset <= taken)
 
     return is_old
+
+
+def _through_of_record(lane: bytes, stored: Stored) -> Mapping[tuple[str, int], int]:
+    try:
+        record = stored.record(parse_key(split_lane(lane)[1]).group)
+    except Exception:  # what takes the rows fails in the same way
+        record = None
+    return {} if record is None else {(t, p): offset for t, p, offset in record.through}
 
 
 def is_found(entry: bytes, *, signed: bool = False) -> bool:
