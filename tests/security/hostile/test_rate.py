@@ -34,12 +34,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 from support.kafka.brokers import Topics
-from support.protocol.bombs import APART_BOMBS, BOMBS, Bomb, config
+from support.protocol.bombs import APART_BOMBS, BOMBS, Bomb, Raw, config, raw
 from support.streams.job import Job
 from support.suite.waiting import until
 
 from muster.protocol import codec
-from muster.protocol.events import Event, Join, Leave
+from muster.protocol.events import Event, GroupDeleted, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of
 from muster.protocol.topics import INPUTS, TopicKind
@@ -70,8 +70,12 @@ PACE_S = 0.1
 """Seconds between two joins of the innocent group."""
 STEP_S = 0.005
 """The attacker writes so far ahead of its rate, then rests."""
-WARM_UP_S = 40.0
-"""A JVM compiles what it runs often; before that an answer takes four times as long."""
+WARM_UP_S = 60.0
+"""A JVM compiles what it runs often; before that an answer takes four times as long. So an ordinary
+life goes on for so long first: members of `FLEETS` groups join and leave, `DEPLOY_RATE` records a
+second."""
+FLEETS = 100
+DEPLOY_RATE = 300
 INNOCENT = GroupId("innocent")
 PATIENCE_S = 240.0
 
@@ -166,14 +170,36 @@ def answers(topics: Topics) -> Consumer:
     return consumer
 
 
-class Attack(threading.Thread):
-    """Writes a bomb's records repeatedly at a steady rate, or once."""
+def ordinary_life(_: int) -> Iterator[Raw]:
+    """Members of `FLEETS` groups join and leave for `WARM_UP_S`; then the groups are deleted."""
+    fleets = [GroupId(f"fleet{number}") for number in range(FLEETS)]
+    for group in fleets:
+        yield raw(config(group=group, initial_rebalance_delay_ms=0))
+    for turn in range(int(DEPLOY_RATE * WARM_UP_S) // (2 * FLEETS)):
+        for kind in (Join, Leave):
+            for group in fleets:
+                yield raw(kind(group=group, member=MemberId(f"m{turn}"), incarnation=1))
+    for group in fleets:
+        yield raw(GroupDeleted(group=group))
 
-    def __init__(self, topics: Topics, bomb: Bomb) -> None:
+
+class Attack(threading.Thread):
+    """Writes a bomb's records at a steady rate, again and again or once, or once without a rate."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        bomb: Bomb,
+        *,
+        seconds: float = SECONDS,
+        rate: float = math.inf if AT_ONCE else RATE,
+        once: bool = AT_ONCE,
+    ) -> None:
         super().__init__(daemon=True)
         told = topics.clients.producer({"linger.ms": 20, "message.max.bytes": 1_048_588})
         self._producer, self._topics = Producer(told), topics
-        count = SIZES.get(bomb.name, SIZE) if AT_ONCE else int(RATE * SECONDS)
+        self._seconds, self._rate, self._once = seconds, rate, once
+        count = SIZES.get(bomb.name, SIZE) if math.isinf(rate) else int(rate * seconds)
         self._records = list(bomb.records(count))  # made before the clock starts
         self.written = 0
         self.bytes = 0
@@ -181,9 +207,9 @@ class Attack(threading.Thread):
     def run(self) -> None:
         """Write until the time is over."""
         began_s = time.monotonic()
-        for kind, key, value in self._records if AT_ONCE else cycle(self._records):
+        for kind, key, value in self._records if self._once else cycle(self._records):
             spent_s = time.monotonic() - began_s
-            if spent_s > SECONDS:
+            if spent_s > self._seconds:
                 break
             self.written += 1
             self.bytes += len(key or b"") + len(value or b"")
@@ -191,8 +217,8 @@ class Attack(threading.Thread):
                 self._producer.produce(self._topics.name(kind), value, key)
             except BufferError:
                 self._producer.poll(1)
-            rate = math.inf if AT_ONCE else RATE
-            due_s = began_s + min(max(self.written / rate, self.bytes / BYTES), SECONDS)
+            due_s = max(self.written / self._rate, self.bytes / BYTES)
+            due_s = began_s + min(due_s, self._seconds)
             self._producer.poll(0)
             # In steps: a wait for each record would be a loop without a rest, and take a core that
             # the job needs. A client elsewhere takes none.
@@ -232,8 +258,10 @@ class Reader(threading.Thread):
 
 @pytest.fixture(scope="module")
 def target(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """The job that is attacked."""
-    with Job(kafka, tmp_path_factory.mktemp("target"), conf=["muster.stall.ms=120000"]) as job:
+    """The job that is attacked, with the JVM that users have (see `support.suite.jvms`)."""
+    env = {**os.environ, "SPARK_SUBMIT_OPTS": ""}
+    folder = tmp_path_factory.mktemp("target")
+    with Job(kafka, folder, conf=["muster.stall.ms=120000"], env=env) as job:
         yield job.start()
 
 
@@ -278,7 +306,10 @@ def row(
 def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
     """The innocent group is answered before, during and after each attack."""
     innocent = Innocent(kafka, target)
-    innocent.asks(for_seconds(WARM_UP_S))
+    life = Bomb("ordinary life", ordinary_life)
+    warm_up = Attack(kafka, life, seconds=2 * WARM_UP_S, rate=DEPLOY_RATE, once=True)
+    warm_up.start()
+    innocent.asks(warm_up.is_alive)
     reader = Reader(kafka) if HAS_READER else None
     if reader is not None:
         reader.start()

@@ -61,7 +61,8 @@ def kind_of(event: Event) -> TopicKind:
     return TopicKind.LAG if isinstance(event, LagReport) else TopicKind.MEMBERSHIP
 
 
-def _raw(event: Event) -> Raw:
+def raw(event: Event) -> Raw:
+    """An event as it is written."""
     encoded = codec.encode(event)
     return kind_of(event), encoded.key, encoded.value
 
@@ -101,9 +102,9 @@ def _run(unit: str, size: int) -> TaskSet:
 def strangers(_: int) -> Iterator[Raw]:
     """A join, and reports, that hold a run of four million tasks of an unknown unit: 50 bytes."""
     held = Holding(active=_run("unknown", 1 << 22))
-    yield _raw(_join(0))
-    yield _raw(_join(1, holding=held))
-    yield _raw(
+    yield raw(_join(0))
+    yield raw(_join(1, holding=held))
+    yield raw(
         Report(group=HOSTILE, member=_member(0), incarnation=1, epoch=0, revision=1, holding=held),
     )
 
@@ -111,36 +112,36 @@ def strangers(_: int) -> Iterator[Raw]:
 def assignors(_: int) -> Iterator[Raw]:
     """Assignors that end, stop or abort the process that loads them."""
     for number, name in enumerate(("sys:exit", "signal:pause", "os:abort")):
-        yield _raw(config(assignor=name))
-        yield _raw(_join(number))
-    yield _raw(config())
+        yield raw(config(assignor=name))
+        yield raw(_join(number))
+    yield raw(config())
 
 
 def lags(count: int) -> Iterator[Raw]:
     """Lags of tasks that do not exist, in a unit with a long name."""
     fields = tuple(Lag(Task("x" * 500, n), 5) for n in range(count))
-    yield _raw(_join(0))
-    yield _raw(LagReport(group=HOSTILE, member=_member(0), lags=fields))
+    yield raw(_join(0))
+    yield raw(LagReport(group=HOSTILE, member=_member(0), lags=fields))
 
 
 def groups(count: int) -> Iterator[Raw]:
     """A member joins each of very many groups without a config."""
     for number in range(count):
         group = GroupId(f"flood{number}")
-        yield _raw(Join(group=group, member=_member(number), incarnation=1))
+        yield raw(Join(group=group, member=_member(number), incarnation=1))
 
 
 def unknown_members(count: int) -> Iterator[Raw]:
     """Heartbeats of members that are none."""
-    yield _raw(config())
+    yield raw(config())
     for number in range(count):
-        yield _raw(Heartbeat(group=HOSTILE, member=_member(number), epoch=1, digest=number))
+        yield raw(Heartbeat(group=HOSTILE, member=_member(number), epoch=1, digest=number))
 
 
 def huge_config(_: int) -> Iterator[Raw]:
     """A config of sixteen million tasks: 50 bytes."""
-    yield _raw(_join(0))
-    yield _raw(config((1 << 24) - 1))
+    yield raw(_join(0))
+    yield raw(config((1 << 24) - 1))
 
 
 def ticking(count: int) -> Iterator[Raw]:
@@ -148,18 +149,18 @@ def ticking(count: int) -> Iterator[Raw]:
     for number in range(max(count // 100, 1)):
         group = GroupId(f"ticking{number}")
         settings = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 10}
-        yield _raw(config(group=group, **settings))
-        yield _raw(Join(group=group, member=_member(0), incarnation=1))
+        yield raw(config(group=group, **settings))
+        yield raw(Join(group=group, member=_member(0), incarnation=1))
 
 
 def escapes(_: int) -> Iterator[Raw]:
     """Escape sequences in units, racks and instance ids."""
     bad = "\x1b]0;owned\x07\n"
     unit = Subtopology(f"0{bad}", 2)
-    yield _raw(configured(HOSTILE, (unit,)))
-    yield _raw(_join(0, rack=bad))
-    yield _raw(_join(1, instance_id=bad))
-    yield _raw(_join(2, holding=Holding(standby=TaskSet([(bad, False, np.arange(2))]))))
+    yield raw(configured(HOSTILE, (unit,)))
+    yield raw(_join(0, rack=bad))
+    yield raw(_join(1, instance_id=bad))
+    yield raw(_join(2, holding=Holding(standby=TaskSet([(bad, False, np.arange(2))]))))
 
 
 def rubbish(count: int) -> Iterator[Raw]:
@@ -190,7 +191,7 @@ def large(_: int) -> Iterator[Raw]:
         yield L, HOSTILE.encode(), b"\x00" * 900_000
     names = tuple(Subtopology(f"unit{n}", 1) for n in range(30_000))
     for _number in range(3):
-        yield _raw(configured(HOSTILE, names))
+        yield raw(configured(HOSTILE, names))
 
 
 def megabytes(count: int) -> Iterator[Raw]:
@@ -201,12 +202,12 @@ def megabytes(count: int) -> Iterator[Raw]:
 
 def packed_configs(count: int) -> Iterator[Raw]:
     """Configs of 4 MiB of names, packed into 600 kB, one after another, all different."""
-    yield _raw(_join(0))
+    yield raw(_join(0))
     for number in range(max(count // 1_000, 2)):
         label = f"{number}{'x' * 500}"
         units = tuple(Subtopology(f"{label}{n}", 1) for n in range(8_000))
-        yield _raw(configured(HOSTILE, units))
-    yield _raw(config())
+        yield raw(configured(HOSTILE, units))
+    yield raw(config())
 
 
 def letters_of_letters(count: int) -> Iterator[Raw]:
@@ -233,53 +234,53 @@ def large_keys(_: int) -> Iterator[Raw]:
 
 def forged(_: int) -> Iterator[Raw]:
     """Leaves, reports, drains, digests and joins in the name of a member of the same group."""
-    yield _raw(config())
-    yield _raw(_join(0))
+    yield raw(config())
+    yield raw(_join(0))
     victim = {"group": HOSTILE, "member": _member(0)}
     held = Holding(active=_run("0", 8))
     for incarnation in (0, 1, 2, 2**64 - 1):
         fields = {**victim, "incarnation": incarnation}
-        yield _raw(Report(**fields, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
-        yield _raw(Join(**fields, holding=held))  # type: ignore[arg-type]
-        yield _raw(Leave(**fields, temporary=True))  # type: ignore[arg-type]
-        yield _raw(Leave(**fields))  # type: ignore[arg-type]
-    yield _raw(Heartbeat(**victim, epoch=2**31 - 1, digest=0))  # type: ignore[arg-type]
-    yield _raw(Drain(**victim))  # type: ignore[arg-type]
+        yield raw(Report(**fields, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
+        yield raw(Join(**fields, holding=held))  # type: ignore[arg-type]
+        yield raw(Leave(**fields, temporary=True))  # type: ignore[arg-type]
+        yield raw(Leave(**fields))  # type: ignore[arg-type]
+    yield raw(Heartbeat(**victim, epoch=2**31 - 1, digest=0))  # type: ignore[arg-type]
+    yield raw(Drain(**victim))  # type: ignore[arg-type]
 
 
 def capacities(count: int) -> Iterator[Raw]:
     """Members of the largest capacity, rebalance timeout and lag there are."""
-    yield _raw(config(64))
+    yield raw(config(64))
     for number in range(count // 10):
         most = 2**31 - 1
         lag = (Lag(Task("0", 0), 2**62),)
         fields = {"capacity": most, "rebalance_timeout_ms": most, "config_offset": most}
-        yield _raw(_join(number, lags=lag, **fields))
+        yield raw(_join(number, lags=lag, **fields))
 
 
 def of_one_task(count: int) -> Iterator[Raw]:
     """Very many members that all claim, copy and lag behind the same task."""
-    yield _raw(config(2))
+    yield raw(config(2))
     held = Holding(active=_run("0", 1), standby=TaskSet([("0", False, np.ones(1, dtype=np.int32))]))
     for number in range(count // 4):
-        yield _raw(_join(number, holding=held, lags=(Lag(Task("0", 1), number),)))
+        yield raw(_join(number, holding=held, lags=(Lag(Task("0", 1), number),)))
 
 
 def ticks_of_thousands(count: int) -> Iterator[Raw]:
     """Ticks of 1.4 kB, each with heartbeats of the same twenty thousand members."""
-    yield _raw(config())
-    yield _raw(_join(0))
+    yield raw(config())
+    yield raw(_join(0))
     heard = tuple(Heard("a", 0, 0, 0) for _ in range(HEARD_MAX))
-    tick = _raw(Tick(group=HOSTILE, cover=Cover(0, 2**62, heard)))
+    tick = raw(Tick(group=HOSTILE, cover=Cover(0, 2**62, heard)))
     for _ in range(count // 10):
         yield tick
 
 
 def joins_at_once(count: int) -> Iterator[Raw]:
     """Members that join a group with hardly any tasks, each of them another one."""
-    yield _raw(config(2))
+    yield raw(config(2))
     for number in range(count):
-        yield _raw(_join(number))
+        yield raw(_join(number))
 
 
 def strange_heartbeats(count: int) -> Iterator[Raw]:
@@ -296,8 +297,8 @@ def strange_groups(count: int) -> Iterator[Raw]:
 
 def forged_heartbeats(count: int) -> Iterator[Raw]:
     """Heartbeats apart in the name of members: wrong digests, epochs that were never given."""
-    yield _raw(config())
-    yield _raw(_join(0, apart=True))
+    yield raw(config())
+    yield raw(_join(0, apart=True))
     for number in range(count):
         yield _apart(HOSTILE, "m0", (0, 2**31 - 1, -(2**31))[number % 3], number)
 
@@ -326,10 +327,10 @@ def _apart(group: GroupId, member: str, epoch: int = 1, digest: int = 7) -> Raw:
 def deletions(count: int) -> Iterator[Raw]:
     """A group that is configured, joined and deleted again and again."""
     for number in range(count // 20):
-        yield _raw(config(1 + number % 7))
-        yield _raw(_join(number))
-        yield _raw(GroupDeleted(group=HOSTILE))
-        yield _raw(Tick(group=HOSTILE))
+        yield raw(config(1 + number % 7))
+        yield raw(_join(number))
+        yield raw(GroupDeleted(group=HOSTILE))
+        yield raw(Tick(group=HOSTILE))
 
 
 BOMBS = tuple(
