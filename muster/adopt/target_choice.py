@@ -112,13 +112,15 @@ def _view_here(
     """The group as its assignor sees it when lost work may have waited for `waited_ms`."""
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
     # Every member leaves and joins again with what it runs: the snapshot may be out of date.
+    # A group that has kept a member was never without one: it remembers for whom lost work waits.
+    stays = not {m.id for m in record.members}.isdisjoint(join.member for join in joins)
     leaves = [
         Leave(group=config.group, member=m.id, incarnation=m.incarnation) for m in record.members
     ]
     rejoins = [
         replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins
     ]
-    view = preview(record, [*leaves, config, *rejoins]).view
+    view = preview(record, [*leaves, config, *rejoins], keeps_rounds=stays).view
     rest_ms = max(view.settings.scheduled_rebalance_max_delay_ms - waited_ms, 0)
     settings = replace(view.settings, scheduled_rebalance_max_delay_ms=rest_ms)
     return replace(view, settings=settings, now_ms=view.now_ms + waited_ms)

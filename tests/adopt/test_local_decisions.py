@@ -15,7 +15,7 @@ from muster.adopt.target_choice import LocalDecisions
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.kafka.writer import Place
-from muster.protocol.tasks import Connector, TaskSet
+from muster.protocol.tasks import EMPTY, Connector, TaskSet
 from muster.state import invariants
 from muster.worker.session_messages import Acknowledged
 
@@ -64,6 +64,15 @@ def test_a_new_snapshot_begins_a_new_wait() -> None:
     decisions.end()
     assert not decisions.is_due(DELAY_MS)
     assert jobs_of_a(decisions, DELAY_MS) == [3]
+
+
+def test_no_job_waits_when_all_workers_were_replaced() -> None:
+    """X and Y come for A and B: all jobs start at once, as at the coordinator (S3-F10)."""
+    story, _ = a_story()
+    joins, decisions = [join("X"), join("Y")], LocalDecisions()
+    target = decisions.decide(story.group.snapshot(), CONFIG, joins, {"X": EMPTY, "Y": EMPTY}, 0)
+    assert sorted(len(tasks) for tasks in target.values()) == [1, 3]
+    assert not decisions.is_due(DELAY_MS)
 
 
 class Kafka:
