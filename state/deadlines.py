@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from muster.protocol.events import Tick
 from muster.protocol.records import MemberState
+from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import (
     causes,
     deafness,
@@ -54,11 +55,14 @@ def move_to(draft: Draft, at_ms: int) -> None:
     before_ms, drained_ms = sessions.clock_ms, draft.next_drained_ms()
     session_clock.move_to(sessions, at_ms, step_ms)
     silent, slow = sessions.overdue()
+    heard_ms = sessions.newest_sign_ms(silent) if silent else 0
     for slot in silent:
         if sessions.flags[slot] & (REFUSED | MUTE) == REFUSED:
             fencing.fence(draft, slot, "its events are refused: see the dead letters")
         else:
             membership.remove(draft, slot, causes.EXPIRED)
+    if silent:
+        _note_no_member_alive(draft, heard_ms)
     for slot in slow:
         if sessions.flags[slot] & (FENCED | DEAF) == FENCED | DEAF:
             deafness.free_tasks(draft, slot)
@@ -67,6 +71,17 @@ def move_to(draft: Draft, at_ms: int) -> None:
         else:
             fencing.fence_late(draft, slot)
     _decide_clock(draft, before_ms, drained_ms)
+
+
+def _note_no_member_alive(draft: Draft, heard_ms: int) -> None:
+    """Note that there was a moment without living workers: all crashed before the next one joined.
+
+    The sessions of the crashed ones went on meanwhile. In Kafka no round has both: the first round
+    after such a moment has a new leader. `heard_ms`: see `Liveness.newest_sign_ms`.
+    """
+    if draft.assignor in CONNECT_ASSIGNORS:
+        joined_ms = min((member.joined_ms for member in draft.roster), default=0)
+        draft.was_empty |= joined_ms > heard_ms
 
 
 def prove(draft: Draft, tick: Tick) -> None:

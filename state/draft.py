@@ -90,7 +90,8 @@ class Draft:
         on_disk: copies that a member gave up in this batch, in a report with the lag of what is
             left on its disk.
         kept_drains: the drains that outlive their member.
-        was_empty: in this batch there was a moment without members.
+        was_empty: in this batch the group learned of a moment without members; of Connect workers,
+            without living ones.
         touched: slots whose expected digest or state may be stale.
         freed_slots: slots freed in this batch; a new member gets one in the next batch at the
             earliest.

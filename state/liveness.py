@@ -255,6 +255,14 @@ class Liveness:
         is_late = (self.response_due > 0) & (self.response_due <= self.session_ms) & ~expired
         return np.flatnonzero(expired).tolist(), np.flatnonzero(is_late).tolist()
 
+    def newest_sign_ms(self, slots: list[int]) -> int:
+        """Time of the group clock before which, or at which, these members were last heard.
+
+        The session clock falls behind, so the exact time may be earlier.
+        """
+        newest_ms = int(self.last_ms[slots].max(initial=0))
+        return newest_ms + max(self.covered_ms - self.session_ms, 0)
+
     def demand(self, slot: int) -> None:
         """Demand something of a member; its time starts when it can have read the demand.
 

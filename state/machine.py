@@ -264,7 +264,7 @@ def _settle(draft: Draft) -> None:
     """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
     if draft.was_empty:
-        _forget_rounds(draft)
+        placement.forget_rounds(draft)
     lost_checkpoint.verify_after_own_tick(draft)
     if lost_checkpoint.has_ended(draft):
         draft.due = True
@@ -306,15 +306,6 @@ def _place_nothing(draft: Draft) -> None:
     """A group without members has its placement at once: an empty one."""
     draft.target.generation = draft.generation
     draft.target.placed_ms = draft.sessions.clock_ms
-    _forget_rounds(draft)
+    placement.forget_rounds(draft)
     draft.target.deferred, draft.target.asked_ms = None, None
     draft.target.is_overtaken = False
-
-
-def _forget_rounds(draft: Draft) -> None:
-    """A group that was without members plays its next round like a new Connect leader (S3-F10).
-
-    It does so too if its next members joined in the batch in which the last ones left: whether the
-    work of those waits for them must not depend on where a batch ends.
-    """
-    draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None

@@ -513,6 +513,16 @@ def _plain(memory: object) -> dict[str, object] | None:
     return memory_read
 
 
+def forget_rounds(draft: Draft) -> None:
+    """A group that was without members plays its next round like a new Connect leader (S3-F10).
+
+    It does so too if its next members joined in the batch in which the last ones left: whether the
+    work of those waits for them must not depend on where a batch ends. And it does so if they
+    joined before the sessions of the last ones, which had crashed, were over.
+    """
+    draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None
+
+
 def due(draft: Draft) -> bool:
     """Whether the assignor must run now."""
     if not placement_pauses.is_pending(draft) or not _may_ask(draft):

@@ -34,13 +34,20 @@ class Preview(NamedTuple):
     moves: Callable[[Iterable[Reason]], tuple[Move, ...]]
 
 
-def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | GroupConfig]) -> Preview:
+def preview(
+    record: GroupSnapshot,
+    events: Iterable[Join | Leave | Drain | GroupConfig],
+    *,
+    keeps_rounds: bool = False,
+) -> Preview:
     """Absorb events into a published group.
 
     Args:
         record: the newest record of the group.
         events: absorbed in the order given, all at the group's present time. A join that would be
             refused (full group, id in use) does not change the view.
+        keeps_rounds: the assignor remembers its rounds although every member leaves in `events`,
+            because some of these leaves only replace what the record says of a member.
     """
     draft = Draft(_group_of(record), record.coordinator_epoch, registry.get)
     for event in events:
@@ -54,6 +61,8 @@ def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | Group
             case GroupConfig():
                 config_events.configure(draft, event)
     draft.drop_gone()
+    if draft.was_empty and not keeps_rounds:
+        placement.forget_rounds(draft)
     view = placement.view_of(draft, placement.placeable_slots(draft))
     left_out = placement.left_out(draft)
     return Preview(view, left_out, lambda reasons: placement.moves_of(draft, view, reasons))

@@ -116,7 +116,7 @@ class Governor:
         self._members: list[KafkaMember] = []
         self._answers: dict[str, Answer] = {}
         self._decided_locally = False  # the answers under way were decided without the coordinator
-        self._local = target_choice.LocalDecisions()
+        self._local = target_choice.LocalDecisions(options.answer_timeout_ms)
         self._answered_units: tuple[Unit, ...] = ()
         self._connect_leader: ConnectLeader | None = None
         self._asked = 0  # number of the newest request
@@ -466,7 +466,7 @@ class Governor:
 
     def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
         self._snapshot = snapshot
-        self._local.end()
+        self._local.read(snapshot, now)
         self._tasks.read(snapshot)
         self._on_decision(now)
 
@@ -474,7 +474,7 @@ class Governor:
         if self.state is State.DECIDING:
             self._decide(now)
         elif self.state is State.LEADING and self._members and not self._missing:
-            target = self._target()
+            target = self._target(now)
             if target is None:
                 return
             if differ(answers(self._members, target), self._answers):
@@ -487,22 +487,22 @@ class Governor:
         """Whether the governor must start a rebalance without a decision of the coordinator.
 
         That is so when evicted members are back or have had their time, when lost work has waited
-        for its worker, and when the tasks changed and no decision came within the answer timeout.
+        for its worker as long as the governor or the coordinator let it, and when the tasks changed
+        and no decision came within the answer timeout.
         """
         if self._missing:
             return not self._still_missing(now)
         if self._decided_locally and self._local.is_due(now):
             return True
-        is_new = self._answered_units != self._tasks.config.tasks and bool(self._members)
-        return (
-            is_new
-            and self._tasks.are_known(self._members)
-            and now - self._tasks.declared_ms > self._options.answer_timeout_ms
-        )
+        if not self._members or not self._tasks.are_known(self._members):
+            return False
+        is_new = self._answered_units != self._tasks.config.tasks
+        has_waited = now - self._tasks.declared_ms > self._options.answer_timeout_ms
+        return (is_new and has_waited) or self._local.is_first_due(now)
 
-    def _target(self) -> dict[str, TaskSet] | None:
+    def _target(self, now: int) -> dict[str, TaskSet] | None:
         is_connect = self._options.kind is Kind.CONNECT
-        if not self._tasks.are_known(self._members):
+        if not self._tasks.are_known(self._members) or self._local.replaces_coordinator(now):
             return None
         holds = self._sessions.holds() if is_connect else None
         return target_choice.target_of(
@@ -511,7 +511,7 @@ class Governor:
 
     def _decide(self, now: int) -> None:
         """Answer if the coordinator has decided."""
-        target = self._target() if self._members else {}
+        target = self._target(now) if self._members else {}
         if target is not None:
             self._answer_with(target, now, locally=False)
 

@@ -63,16 +63,38 @@ class LocalDecisions:
 
     Each is made from the coordinator's newest snapshot. The work of a lost Connect worker waits for
     its return as it does at the coordinator, and no longer than
-    `scheduled.rebalance.max.delay.ms` after the first of these decisions.
+    `scheduled.rebalance.max.delay.ms` after the first of these decisions. A wait that the
+    coordinator began ends when the coordinator would have ended it. The time of that is counted
+    from when the governor read the snapshot, so it is never too early.
+
+    Times are of the governor's clock, in ms. `patience_ms`: how long the coordinator may take for a
+    decision after such a wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience_ms: int = 0) -> None:
+        self._patience_ms = patience_ms
         self._since_ms: int | None = None  # when the first of them was made
+        self._newest_ms: int | None = None  # when the newest one was made
         self._until_ms: int | None = None  # until when the newest one lets lost work wait
+        self._read_ms: int | None = None  # when the coordinator's newest snapshot was read
+        self._holds_until_ms: int | None = None  # until when its decision holds; None = always
 
-    def end(self) -> None:
-        """Note that the coordinator has decided."""
-        self._since_ms = self._until_ms = None
+    def read(self, snapshot: GroupSnapshot, now_ms: int) -> None:
+        """Note what the coordinator has decided."""
+        self._since_ms = self._newest_ms = self._until_ms = self._holds_until_ms = None
+        self._read_ms = now_ms
+        if snapshot.delay_until_ms is not None and (snapshot.target == NO_MEMBER).any():
+            rest_ms = max(snapshot.delay_until_ms - snapshot.clock_ms, 0)
+            self._holds_until_ms = now_ms + rest_ms + self._patience_ms
+
+    def replaces_coordinator(self, now_ms: int) -> bool:
+        """Whether lost work has waited as the coordinator wanted, and no newer decision came."""
+        return self._holds_until_ms is not None and now_ms >= self._holds_until_ms
+
+    def is_first_due(self, now_ms: int) -> bool:
+        """Whether the governor is to decide for the first time in place of the coordinator."""
+        is_decided = self._newest_ms is not None and self.replaces_coordinator(self._newest_ms)
+        return self.replaces_coordinator(now_ms) and not is_decided
 
     def is_due(self, now_ms: int) -> bool:
         """Whether lost work has waited long enough, so that the governor decides again."""
@@ -92,7 +114,10 @@ class LocalDecisions:
         `now_ms` is the time on the governor's clock.
         """
         self._since_ms = now_ms if self._since_ms is None else self._since_ms
-        view = _view_here(snapshot, config, joins, holds, waited_ms=now_ms - self._since_ms)
+        self._newest_ms = now_ms
+        read_ms = self._since_ms if self._read_ms is None else self._read_ms
+        waited_ms, passed_ms = now_ms - self._since_ms, now_ms - read_ms
+        view = _view_here(snapshot, config, joins, holds, waited_ms, passed_ms)
         try:
             placement = registry.get(config.assignor).assign(view)
         except (AssignorError, UnknownAssignor, ValueError):
@@ -108,20 +133,26 @@ def _view_here(
     joins: Sequence[Join],
     holds: Mapping[str, TaskSet],
     waited_ms: int,
+    passed_ms: int,
 ) -> GroupView:
-    """The group as its assignor sees it when lost work may have waited for `waited_ms`."""
+    """The group as its assignor sees it `passed_ms` after the snapshot.
+
+    Work that was lost since then may have waited for `waited_ms`.
+    """
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
     # Every member leaves and joins again with what it runs: the snapshot may be out of date.
+    # A group that has kept a member was never without one: it remembers for whom lost work waits.
+    stays = not {m.id for m in record.members}.isdisjoint(join.member for join in joins)
     leaves = [
         Leave(group=config.group, member=m.id, incarnation=m.incarnation) for m in record.members
     ]
     rejoins = [
         replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins
     ]
-    view = preview(record, [*leaves, config, *rejoins]).view
+    view = preview(record, [*leaves, config, *rejoins], keeps_rounds=stays).view
     rest_ms = max(view.settings.scheduled_rebalance_max_delay_ms - waited_ms, 0)
     settings = replace(view.settings, scheduled_rebalance_max_delay_ms=rest_ms)
-    return replace(view, settings=settings, now_ms=view.now_ms + waited_ms)
+    return replace(view, settings=settings, now_ms=view.now_ms + passed_ms)
 
 
 def _by_member(table: TaskTable, owner: IntArray, names: Mapping[int, str]) -> dict[str, TaskSet]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.kafka.brokers import Topics
 from support.state.snapshots import orders, pairs
+from support.state.story import Story, config, join, leave
 
 from muster.cli.main import main
 from muster.documents.problem import as_text
@@ -27,7 +28,7 @@ from muster.protocol.records import (
     Quarantine,
 )
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
+from muster.protocol.tasks import Connector, Subtopology
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
@@ -191,6 +192,21 @@ def test_the_plan_is_what_then_happens() -> None:
     assert {m: held["active"] for m, held in promised["members"].items()} == placed
     assert ends(promised) == [(m.task, m.from_member, m.to_member) for m in after.moves]
     assert [m["reason"] for m in promised["moves"]] == [m.reason for m in after.moves]
+
+
+@pytest.mark.parametrize("stays", [(), ("W3",)], ids=["every worker", "all but one"])
+def test_work_waits_in_a_plan_as_it_does_in_the_group(stays: tuple[str, ...]) -> None:
+    """New workers start every job at once if no old one stays; else the lost jobs wait (S3-F10)."""
+    story = Story()
+    settings = {"scheduled_rebalance_max_delay_ms": 60_000}
+    old = ("W1", "W2", *stays)
+    story.take(config(Connector("c", 4), assignor="cooperative", **settings), *map(join, old))
+    plan = planned(story.group.snapshot(), add=[{"id": "W4"}], remove=["W1", "W2"])
+    after = story.take(leave("W1"), leave("W2"), join("W4")).group.snapshot()
+    assert plan["delay_ms"] == (60_000 if stays else 0)
+    assert len(plan["members"]["W4"]["active"]) == (0 if stays else 5)
+    assert ends(plan) == [(m.task, m.from_member, m.to_member) for m in after.moves]
+    assert [m["reason"] for m in plan["moves"]] == [m.reason for m in after.moves]
 
 
 def test_a_change_that_cannot_be() -> None:

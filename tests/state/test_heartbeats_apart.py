@@ -376,3 +376,21 @@ def test_a_tick_that_comes_early_uses_up_its_wake_up() -> None:
     assert wanted(mark._replace(taken=mark.taken - 1)) == []
     [again_ms] = wanted(mark)
     assert again_ms - early_ms == wake_ms - 10_000
+
+
+@pytest.mark.parametrize("age_s", [None, 9, 2], ids=["silent", "before the join", "after it"])
+def test_connect_workers_that_had_all_crashed_are_known_by_their_last_heartbeat(
+    age_s: int | None,
+) -> None:
+    """W3 joins at 8 s. Work waits if W1 was heard at 14 s, not if its last heartbeat is of 7 s."""
+    story = two(assignor="cooperative", session_timeout_ms=45_000)
+    hear(story, 0, 5_000, "W1", "W2")
+    story.at(8_000).take(join("W3", apart=True))
+    if age_s is not None:
+        cover = Cover(START + 5_000, START + 16_000, tuple(heard(story, "W1", age_s=age_s)))
+        story.at(16_001).take(Tick(group=GROUP, cover=cover))
+    hear(story, 16_000 if age_s is not None else 5_000, 24_000, "W3")
+    for at_ms in (37_500, 51_000, 58_000, 64_500):
+        hear(story, at_ms - 13_500, at_ms, "W3")
+    assert sorted(story.group.roster.by_id) == ["W3"]
+    assert bool((story.group.owned.holder < 0).any()) == (age_s == 2)

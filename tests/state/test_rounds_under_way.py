@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from support.state.story import Story, beat, config, join, leave, report, tick
+from support.state.story import Story, beat, config, join, leave, report, since, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig
@@ -15,7 +15,7 @@ from muster.state import invariants
 from muster.state.group import Group
 from muster.state.ownership import NO_MEMBER
 
-DELAY_MS = 60_000
+DELAY_MS, SESSION_MS = 60_000, 10_000
 
 
 def configured(*connectors: Connector, delay_ms: int = DELAY_MS) -> GroupConfig:
@@ -66,6 +66,29 @@ def test_work_of_all_workers_waits_if_another_one_was_there() -> None:
     story.at(100).take(leave("A"), join("X"), leave("B"), join("Y"))
     assert story.group.timers.delay_until_ms == story.now_ms + DELAY_MS
     assert counts(story) == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("is_heard", [False, True], ids=["all silent", "B is heard"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["many batches", "one batch"])
+def test_no_work_waits_for_workers_that_had_all_crashed(at_once: bool, is_heard: bool) -> None:
+    """X joins when all others are silent, and starts every job when their sessions have ended.
+
+    In Kafka a round begins then in which X leads, and it knows of no lost work (S3-F10). If B was
+    heard after X had joined, the group was never without a worker, and lost work waits (S3-F18).
+    """
+    story = Story()
+    connect = {"assignor": "cooperative", "scheduled_rebalance_max_delay_ms": DELAY_MS}
+    story.take(config(Connector("c", 7), session_timeout_ms=SESSION_MS, **connect), join("A"))
+    story.at(10).take(join("B"))
+    b_holds = invariants.holding_of(story.group, story.group.roster.by_id["B"]).digest()
+    events = [since(2_000, join("X"))]
+    events += [since(2_001, beat("B", b_holds))] if is_heard else []
+    events += [since(8_000, beat("X", Holding().digest(), 0)), since(SESSION_MS + 3_000, tick())]
+    for batch in [events] if at_once else [[event] for event in events]:
+        story.take(*batch)
+    assert [member.id for member in story.group.roster] == ["X"]
+    assert (story.group.owned.holder == NO_MEMBER).any() == is_heard
+    assert (story.group.timers.delay_until_ms is not None) == is_heard
 
 
 def test_a_heartbeat_on_its_way_does_not_end_the_delay() -> None:
