@@ -42,6 +42,13 @@ def unit_hash(name: str, connector: bool) -> int:
     return fnv1a64(label_of(name, connector))
 
 
+def unit_hashes(units: Sequence[tuple[str, bool]]) -> NDArray[np.uint64]:
+    """uint64[N]: `unit_hash` of each unit, given by name and whether it is a connector."""
+    if len(units) < MANY_UNITS:
+        return np.array([unit_hash(*unit) for unit in units], dtype=np.uint64)
+    return fnv1a64_of([label_of(*unit).encode() for unit in units])
+
+
 def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
     """uint64[N]: FNV-1a of each text; all texts advance by one byte at a time."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
@@ -64,10 +71,7 @@ def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
 def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
     """uint64[T]: hash of every task of a table, before the role is added."""
     units = zip(table.units, table.is_connector_unit.tolist(), strict=True)
-    if len(table.units) < MANY_UNITS:
-        names = np.array([unit_hash(u.name, c) for u, c in units], dtype=np.uint64)
-    else:
-        names = fnv1a64_of([label_of(u.name, c).encode() for u, c in units])
+    names = unit_hashes([(unit.name, connector) for unit, connector in units])
     return numbered(names[table.unit_of], table.number_of)
 
 
@@ -80,11 +84,11 @@ def numbered(names: NDArray[np.uint64], numbers: IntArray) -> NDArray[np.uint64]
 
 def set_hashes(tasks: TaskSet) -> NDArray[np.uint64]:
     """uint64[K]: hash of every task of a set, before the role is added."""
-    parts: list[NDArray[np.uint64]] = []
-    for name, connector, numbers in tasks.units:
-        unit = np.full(len(numbers), unit_hash(name, connector), dtype=np.uint64)
-        parts.append(numbered(unit, numbers))
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+    if not tasks:
+        return np.empty(0, dtype=np.uint64)
+    names = unit_hashes([(name, connector) for name, connector, _ in tasks.units])
+    numbers = [each for _, _, each in tasks.units]
+    return numbered(np.repeat(names, [*map(len, numbers)]), np.concatenate(numbers))
 
 
 def mixed(hashes: NDArray[np.uint64], role: int) -> NDArray[np.uint64]:

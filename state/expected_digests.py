@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
-from muster.protocol.digest import RELEASING, mixed, numbered, unit_hash
+from muster.protocol.digest import RELEASING, mixed, numbered, unit_hashes
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 from muster.state.ownership import Codes, Orphan, Ownership, slot_of, task_of
@@ -51,12 +51,11 @@ def _add_orphans(digests: NDArray[np.uint64], orphans: list[Orphan]) -> None:
     """Add to the digests, by slot, what members hold that is not in the table."""
     if not orphans:
         return
-    units = {(orphan.unit, orphan.connector) for orphan in orphans}
-    name_hashes = {unit: unit_hash(*unit) for unit in units}
-    hashes = numbered(
-        np.array([name_hashes[orphan.unit, orphan.connector] for orphan in orphans], np.uint64),
-        np.array([orphan.number for orphan in orphans], np.int32),
-    )
+    # Each unit is hashed once; its tasks refer to it by its place.
+    place: dict[tuple[str, bool], int] = {}
+    units = [place.setdefault((o.unit, o.connector), len(place)) for o in orphans]
+    numbers = np.array([orphan.number for orphan in orphans], np.int32)
+    hashes = numbered(unit_hashes([*place])[units], numbers)
     slots = np.array([orphan.slot for orphan in orphans], dtype=np.intp)
     roles = np.array([orphan.role for orphan in orphans], dtype=np.int8)
     for role in Role:

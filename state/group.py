@@ -22,7 +22,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, Member
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state import assignor_outcome, expected_digests
+from muster.state import assignor_outcome, expected_digests, stored_orphans
 from muster.state.assignor_outcome import Outcome
 from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, Liveness, later
 from muster.state.ownership import (
@@ -31,7 +31,6 @@ from muster.state.ownership import (
     Codes,
     Copies,
     Lags,
-    Orphan,
     Ownership,
     codes,
     slot_of,
@@ -190,6 +189,7 @@ class Group:
             ValueError: the bytes are not a liveness of this version.
         """
         sessions, end = Liveness.from_bytes(liveness)
+        orphans, end = stored_orphans.from_bytes(liveness, end)
         rest = json.loads(liveness[end:])
         recovery = Recovery(
             asked=frozenset(record.recovering),
@@ -207,7 +207,7 @@ class Group:
         group.target.is_overtaken = rest.get("overtaken", False)
         group.timers.drain_until_ms = dict(rest["drain"])
         group.owned.duplicate = np.array(rest["duplicate"], dtype=np.int64)
-        group.owned.orphans = tuple(Orphan(*fields) for fields in rest["orphans"])
+        group.owned.orphans = orphans or stored_orphans.of_json(rest["orphans"])
         every_slot = np.arange(len(sessions.digest) + 1) < len(sessions.digest)
         sessions.digest = expected_digests.of_members(group.owned, group.hashes, every_slot)
         return group
@@ -262,14 +262,15 @@ class Group:
         return successor is not None and successor > coordinator_epoch
 
     def liveness(self) -> bytes:
-        """What the record does not have: sessions, clocks, offsets, then fields in JSON."""
+        """What the record does not have: `Liveness`, many orphans, then the rest in JSON."""
+        orphans = stored_orphans.to_bytes(self.owned.orphans)
         rest = {
             "again": self.target.again,
             "drain": sorted(self.timers.drain_until_ms.items()),
             "duplicate": self.owned.duplicate.tolist(),
             "floor": self.recovery.floor,
             "kept": assignor_outcome.to_json(self.target.deferred),
-            "orphans": self.owned.orphans,
+            "orphans": () if orphans else self.owned.orphans,
             "since": self.recovery.since_epoch,
             "wary": self.recovery.unverified_until_ms,
         }
@@ -281,7 +282,8 @@ class Group:
             rest["fenced"] = True
         if self.recovery.successor is not None:
             rest["successor"] = self.recovery.successor
-        return self.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
+        text = json.dumps(rest, separators=(",", ":")).encode()
+        return self.sessions.to_bytes() + orphans + text
 
     def snapshot(self) -> GroupSnapshot:
         """The record to publish for the group as it is."""

@@ -29,11 +29,11 @@ from muster.assignor.model import Assignor
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Refused, Taken, Tick
-from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Keyring
 from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, WakeUp
+from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import deletion, invariants
@@ -379,10 +379,11 @@ def _since_ms(inbox: Inbox, before: Group) -> int | None:
 
 
 def value_of(newest: GroupSnapshot, prefix: str, rows: list[Row]) -> bytes:
-    """The value of a published snapshot: of its row, or encoded again if the row was split."""
+    """The value of a published snapshot: of its row, or joined if the row was split."""
     topic, key = topic_name(TopicKind.GROUPS, prefix), newest.group.encode()
-    value: bytes = [row.value for row in rows if row.topic == topic and row.key == key][-1]
-    return codec.encode(newest).value or b"" if value.startswith(PREFIX["Part"]) else value
+    joiner = Joiner()
+    wholes = (joiner.feed(row.key, row.value) for row in rows if row.topic == topic)
+    return [whole.value for whole in wholes if whole is not None and whole.key == key][-1] or b""
 
 
 def _parked(
