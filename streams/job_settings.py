@@ -249,7 +249,8 @@ class JobConfig:
             _within(2_000, 600_000),
             "a whole number of milliseconds, 2000 (two signs of life) to 600000",
         ),
-        "a standby claims when the coordinator was silent for so long while Kafka answered",
+        "a standby coordinator claims when the coordinator was silent for so long while Kafka"
+        " answered",
     )
     writers: tuple[WriterSchema, ...] = _setting(
         "muster.schemas",
