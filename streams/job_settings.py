@@ -313,7 +313,7 @@ def job_config(
     return JobConfig(
         clients=client_settings(bootstrap, command_config, kafka),
         prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
-        checkpoint=_absolute("--checkpoint", checkpoint),
+        checkpoint=_folder("--checkpoint", checkpoint),
         master=master,
         spark=spark,
         signing_keys=None if signing_keys is None else _absolute("--signing-keys", signing_keys),
@@ -373,6 +373,18 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
         accepted = f"at most {PREFIXES_MAX} prefixes; start another job for the others"
         raise ConfigError("--topic-prefix", f"{len(distinct)} prefixes", accepted)
     return distinct
+
+
+def _folder(option: str, path: str) -> str:
+    """`_absolute`, of a folder that may not exist yet. Spark would say of a file what it cannot do.
+
+    Raises:
+        ConfigError: it is a file.
+    """
+    absolute = _absolute(option, path)
+    if Path(absolute.removeprefix("file:")).is_file():
+        raise ConfigError(option, path, "a folder (or URL), not a file")
+    return absolute
 
 
 def _absolute(option: str, path: str) -> str:

@@ -116,6 +116,8 @@ def test_the_longest_topic_prefix(capsys: Output) -> None:
         (("simulate", "--seed", "1", "--processes", "2"), "--lives N: give it too"),
         (("groups", "list", "--members", *NOWHERE), "--members is only for groups describe"),
         (("groups", "release", "--verbose", *NOWHERE), "--verbose is only for groups describe"),
+        (("run", "--checkpoint", __file__, *NOWHERE), "expected a folder (or URL), not a file"),
+        (("run", "--checkpoint", f"file://{__file__}", *NOWHERE), "(or URL), not a file"),
         (("broker", "--data-dir", __file__), "expected a folder, not a file"),
         ((*ADOPT, "--fresh", "x"), "invalid choice: 'x' (choose from 'consumer', 'connect')"),
         ((*ADOPT, "--pin", "sink"), "--pin 'sink': expected JOB=WORKER"),
