@@ -28,8 +28,8 @@ def plain(name: str, view: GroupView, answer: object) -> Placement:
     """The answer of the plug-in `name` in plain values.
 
     Raises:
-        AssignorError: it is not a `Placement`, or a part of it has another type than `Placement`
-            says; the message names the part.
+        AssignorError: it is not a `Placement`, or a part of it has another type or shape than
+            `Placement` says; the message names the part.
     """
     if not isinstance(answer, Placement):
         raise AssignorError(f"assignor {name} answered {type(answer).__name__}, not a Placement")
@@ -37,8 +37,8 @@ def plain(name: str, view: GroupView, answer: object) -> Placement:
         followup_ms = answer.followup_ms
         return replace(
             answer,
-            active=_array("active", answer.active),
-            destination=_array("destination", answer.destination),
+            active=_owners("active", answer.active, view),
+            destination=_owners("destination", answer.destination, view),
             standby=_pairs("standby", answer.standby),
             learner=_pairs("learner", answer.learner),
             revoked=_pairs("revoked", answer.revoked),
@@ -73,6 +73,14 @@ def _array(part: str, value: object) -> NDArray[Any]:
         if value.size == 0:
             return value.astype(np.int32)
     raise _Wrong(f"{part} is {_kind(value)}; expected an array of int32")
+
+
+def _owners(part: str, value: object, view: GroupView) -> NDArray[Any]:
+    """An array with a number for each task."""
+    owners, wanted = _array(part, value), (len(view.tasks),)
+    if owners.shape != wanted:
+        raise _Wrong(f"{part} has the shape {owners.shape}; expected {wanted}, one for each task")
+    return owners
 
 
 def _kind(value: object) -> str:

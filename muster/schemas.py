@@ -47,6 +47,8 @@ def _read(key: str, name: str) -> WriterSchema:
         raise ConfigError(key, name, f"a file that can be read ({error.strerror})") from None
     except DecodeError as error:
         raise ConfigError(key, name, f"the Avro schema of a record of muster; {error}") from None
+    except KeyError as error:
+        raise ConfigError(key, name, f"an Avro schema as JSON, with the key {error}") from None
     except Exception as error:  # fastavro and json raise many kinds for a text that is no schema
         raise ConfigError(key, name, f"an Avro schema as JSON; {error}") from None
     return schema

@@ -249,7 +249,8 @@ class JobConfig:
             _within(2_000, 600_000),
             "a whole number of milliseconds, 2000 (two signs of life) to 600000",
         ),
-        "a standby claims when the coordinator was silent for so long while Kafka answered",
+        "a standby coordinator claims when the coordinator was silent for so long while Kafka"
+        " answered",
     )
     writers: tuple[WriterSchema, ...] = _setting(
         "muster.schemas",
@@ -312,7 +313,7 @@ def job_config(
     return JobConfig(
         clients=client_settings(bootstrap, command_config, kafka),
         prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
-        checkpoint=_absolute("--checkpoint", checkpoint),
+        checkpoint=_folder("--checkpoint", checkpoint),
         master=master,
         spark=spark,
         signing_keys=None if signing_keys is None else _absolute("--signing-keys", signing_keys),
@@ -372,6 +373,18 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
         accepted = f"at most {PREFIXES_MAX} prefixes; start another job for the others"
         raise ConfigError("--topic-prefix", f"{len(distinct)} prefixes", accepted)
     return distinct
+
+
+def _folder(option: str, path: str) -> str:
+    """`_absolute`, of a folder that may not exist yet. Spark would say of a file what it cannot do.
+
+    Raises:
+        ConfigError: it is a file.
+    """
+    absolute = _absolute(option, path)
+    if Path(absolute.removeprefix("file:")).is_file():
+        raise ConfigError(option, path, "a folder (or URL), not a file")
+    return absolute
 
 
 def _absolute(option: str, path: str) -> str:

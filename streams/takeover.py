@@ -73,7 +73,7 @@ def stand_by(
         vigil.over.clear()
         vigil.over.wait(1)
         if spark_session.has_ended():
-            raise QueryFailed("the JVM of the standby has ended")
+            raise QueryFailed("the JVM of the standby coordinator has ended")
         if part := seen.health.dead_part:
             raise ThreadDied(part)
 

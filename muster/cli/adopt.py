@@ -126,7 +126,7 @@ def _add_seat(parser: argparse.ArgumentParser) -> None:
     )
     seat.add_argument(
         "--fresh",
-        choices=tuple(Kind),
+        choices=tuple(map(str, Kind)),
         metavar="KIND",
         help="the kind of the group's members if it may have none yet: consumer or connect",
     )
@@ -236,7 +236,7 @@ def wanted(
         MusterError: a group cannot be governed; then no group has been changed.
     """
     measure, weights = _measure(args.weight)
-    pairs = key_value_pairs(args.pin, "--pin")
+    pairs = key_value_pairs(args.pin, "--pin", "JOB=WORKER")
     fresh = None if args.fresh is None else Kind(args.fresh)
     rights.check_groups(clients, args.topic_prefix, args.group)
     before = known_of_all(clients, args.topic_prefix, args.group, keys)

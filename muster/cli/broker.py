@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     """Run until it is asked to stop, or Kafka ends by itself."""
     if not 0 <= args.port <= 65_535:
         raise BadInput(f"--port {args.port}: expected 0 to 65535")
+    if args.data_dir is not None and Path(args.data_dir).is_file():
+        raise BadInput(f"--data-dir {args.data_dir}: expected a folder, not a file")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         data_dir = None if args.data_dir is None else Path(args.data_dir)

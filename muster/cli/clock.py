@@ -14,8 +14,7 @@ from muster import logs
 from muster.kafka import access_check
 from muster.kafka.acls import Role
 from muster.kafka.client_settings import client_settings
-from muster.kafka.command_options import add_prefixes
-from muster.protocol.topics import DEFAULT_PREFIX
+from muster.kafka.command_options import add_prefixes, prefixes_of
 from muster.signing.followed_key_file import add_signing_keys, key_file_of
 from muster.stop_signals import LOOK_S, stop_signals
 from muster.streams.background_thread import Loop
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """
     logs.set_up(args.log_format)
     clients = client_settings(args.bootstrap_server, args.command_config)
-    prefixes = args.topic_prefix or [DEFAULT_PREFIX]
+    prefixes = prefixes_of(args)
     keys = key_file_of(args.signing_keys)
     access_check.check(clients, Role.CLOCK, prefixes)
     with ExitStack() as stack:

@@ -158,7 +158,16 @@ def refusal(group: str, members: list[str]) -> str:
 
 
 def describe(args: argparse.Namespace) -> int:
-    """Print all settings, or one; asks no broker."""
+    """Print all settings, or one; asks no broker.
+
+    Raises:
+        BadInput: no setting of that name, or a group is named, whose settings these are not.
+    """
+    if args.group is not None:
+        raise BadInput(
+            "config describe explains settings, of no group; what a group has: "
+            f"muster config show {as_option('--group', args.group)}"
+        )
     if args.setting is not None:
         setting = settings_page.one(args.setting)
         is_json = args.format == "json"

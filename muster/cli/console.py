@@ -26,8 +26,7 @@ from muster.doctor.probes import base_of
 from muster.errors import BadInput
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.cluster import admin, failures_named
-from muster.kafka.command_options import add_prefixes
-from muster.protocol.topics import DEFAULT_PREFIX
+from muster.kafka.command_options import add_prefixes, prefixes_of
 from muster.signing.followed_key_file import add_signing_keys, key_file_of
 
 PORT = 8090
@@ -124,7 +123,7 @@ def console_of(args: argparse.Namespace) -> Console:
         writes=Writes(allow, key_file_of(args.signing_keys)),
     )
     listen_on = ListenAddress(args.host, args.port, args.tls_cert, args.tls_key)
-    store = Store(args.topic_prefix or [DEFAULT_PREFIX])
+    store = Store(prefixes_of(args))
     return Console(store, readers(clients, store, shadow=args.shadow), options, access, listen_on)
 
 

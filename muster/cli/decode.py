@@ -207,6 +207,8 @@ def _from_line(line: str, where: str) -> Row:
     except ValueError as error:  # a number of thousands of digits
         raise BadInput(f"{where}: not JSON ({error})") from None
     key, value = parsed_line.get("key"), parsed_line.get("value", parsed_line.get("payload"))
+    if not {"value", "payload"} & set(parsed_line):
+        raise BadInput(f"{where}: expected an object with 'key' and 'value'; there is no 'value'")
     if not isinstance(key, str | None) or not isinstance(value, str | None):
         raise BadInput(f"{where}: expected an object whose 'key' and 'value' are texts")
     topic = parsed_line.get("topic", "")

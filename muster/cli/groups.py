@@ -70,9 +70,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_signing_keys(add_kafka(parser))
 
 
+def _refuse_views(args: argparse.Namespace) -> None:
+    """Check that only `describe` is asked for a view.
+
+    Raises:
+        BadInput: another action is; without an error its answer would look like that view.
+    """
+    views = [name for name in ("members", "tasks", "verbose") if getattr(args, name)]
+    if views and args.action != "describe":
+        raise BadInput(f"groups {args.action}: --{views[0]} is only for groups describe")
+
+
 def run(args: argparse.Namespace) -> int:
     """Read the groups and print them, or release one."""
     settings, prefix, now_ms = kafka_settings(args), args.topic_prefix, wall_ms()
+    _refuse_views(args)
     if args.action == "release":
         if args.group is None:
             raise BadInput("groups release: give --group G, the quarantined group")

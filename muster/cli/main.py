@@ -16,6 +16,7 @@ import errno
 import importlib
 import inspect
 import io
+import itertools
 import os
 import signal
 import sys
@@ -40,11 +41,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("muster.cli.config", "set or show what a group is configured to be"),
     "worker": ("muster.cli.worker", "join a group and run one process per task"),
     "keys": ("muster.cli.keys", "make, rotate and show the keys that events are signed with"),
-    "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
+    "groups": ("muster.cli.groups", "list groups; describe their members and tasks; release one"),
     "explain": ("muster.cli.explain", "say why tasks are where they are"),
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
     "shadow": ("muster.cli.shadow", "look at a group that Kafka coordinates; plan for it"),
-    "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
+    "replay": ("muster.cli.replay", "compute a group's recorded life again, compare byte for byte"),
     "doctor": ("muster.cli.doctor", "look at a cluster and a coordinator, say what to do"),
     "adopt": ("muster.cli.adopt", "govern a group that Kafka coordinates; hand it back"),
     "console": ("muster.cli.console", "see every group in the browser: map, reasons, history"),
@@ -147,15 +148,45 @@ def _given(text: str) -> str:
     return text
 
 
+def _whole(text: str) -> int:
+    """The value of an option that takes a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number") from None
+
+
 class _Parser(argparse.ArgumentParser):
     """Reports wrong usage in one line, as other errors are reported, and refers to `--help`."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401  # argparse's own
         super().__init__(**settings)
         self.register("type", None, _given)
+        self.register("type", int, _whole)
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
+        """As argparse does it; `error` looks at the words."""
+        self._words = args or ()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        said = self._misspelt() or message
+        self.exit(USAGE, f"{self.prog}: {one_line(said)}; see {self.prog} --help\n")
+
+    def _misspelt(self) -> str | None:
+        """The first option that the command does not have, and the nearest that it has.
+
+        argparse tells instead which option is missing, or which of the words behind it are left.
+        """
+        words = itertools.takewhile(lambda word: word != "--", self._words)
+        names = [word.partition("=")[0] for word in words if word.startswith("--")]
+        known = [name for action in self._actions for name in action.option_strings]
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                return f"no option {name!r}" + (f": did you mean {near[0]}?" if near else "")
+        return None
 
 
 def _parser(name: str, module: CommandModule) -> argparse.ArgumentParser:

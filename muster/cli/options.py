@@ -132,8 +132,10 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     return dict(key_value_pairs(pairs, option))
 
 
-def key_value_pairs(pairs: Sequence[str], option: str) -> list[tuple[str, str]]:
-    """Read repeated ``K=V`` arguments; a key may have several values.
+def key_value_pairs(
+    pairs: Sequence[str], option: str, form: str = "KEY=VALUE"
+) -> list[tuple[str, str]]:
+    """Read repeated ``K=V`` arguments, which errors call `form`; a key may have several values.
 
     Raises:
         BadInput: one without ``=`` or without a key.
@@ -142,7 +144,7 @@ def key_value_pairs(pairs: Sequence[str], option: str) -> list[tuple[str, str]]:
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not key or not separator:
-            raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
+            raise BadInput(f"{option} {pair!r}: expected {form}")
         values.append((key, value))
     return values
 

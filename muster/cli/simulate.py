@@ -60,8 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--processes",
         type=positive,
         metavar="P",
-        default=os.cpu_count() or 1,
-        help="processes that share the lives (default: %(default)s)",
+        help=f"processes that share the lives (default: {os.cpu_count() or 1})",
     )
 
 
@@ -71,10 +70,16 @@ def run(args: argparse.Namespace) -> int:
         if args.lines:
             raise BadInput("--lines reads many scenarios, --lives plays one many times: give one")
         return _live(args)
+    if args.processes is not None:
+        raise BadInput("--processes share the lives of --lives N: give it too")
     if args.scenario is None and args.seed is None:
         raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")
+    if args.changes and args.seed is None:
+        raise BadInput("--changes adds to what is invented: give --seed N or --lives N too")
     if args.lines:
-        answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
+        answer_lines(
+            args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed, changes=args.changes))
+        )
         return 0
     raw = None if args.scenario is None else load(args.scenario)
     world = play(raw, args.seed, changes=args.changes)
@@ -92,7 +97,8 @@ def _live(args: argparse.Namespace) -> int:
         _check_group(scenario)
     tally = lives.Tally()
     seed = 1 if args.seed is None else args.seed
-    for life in lives.lives(seed, args.lives, scenario, args.processes, changes=args.changes):
+    processes = args.processes or os.cpu_count() or 1
+    for life in lives.lives(seed, args.lives, scenario, processes, changes=args.changes):
         tally.add(life)
         if life.broken:
             print(life, flush=True)

@@ -38,7 +38,7 @@ def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """`add_client`, and a repeatable ``--topic-prefix``: a list, empty = the default."""
+    """`add_client`, and a repeatable ``--topic-prefix``; read it with `prefixes_of`."""
     group = add_client(parser)
     group.add_argument(
         "--topic-prefix",
@@ -49,6 +49,14 @@ def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help=f"prefix of muster's topics; may be repeated (default: {DEFAULT_PREFIX})",
     )
     return group
+
+
+def prefixes_of(args: argparse.Namespace) -> list[str]:
+    """The prefixes that the options of `add_prefixes` give, each once; without any the default.
+
+    Kafka refuses a question that names a topic twice.
+    """
+    return list(dict.fromkeys(args.topic_prefix)) or [DEFAULT_PREFIX]
 
 
 def connection_options(

@@ -182,7 +182,8 @@ def _span(row: Document, where: str, path: str | Path) -> tuple[int, int | None]
 def _known(row: Document, names: tuple[str, ...], where: str, path: str | Path) -> Document:
     for name in row:
         if name not in names:
-            raise _wrong(path, f"{where}{name}", f"one of {', '.join(names)}")
+            known = ", ".join(names)
+            raise ConfigError("keyring", str(path), f"no key {where + name!r}; known: {known}")
     return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -225,6 +226,7 @@ class Environment:
 
     def coordinator_away(self, seconds: float) -> None:
         """The coordinator takes nothing in for a while."""
+        _check_span("coordinator_away", seconds)
         self._log(f"* the coordinator is away for {seconds:g} s")
         jobs, for_ms = self._kafka.jobs, int(seconds * 1000)
         if jobs.newest is None:  # it restarts just now
@@ -233,6 +235,7 @@ class Environment:
 
     def kafka_away(self, seconds: float) -> None:
         """Kafka is away for a while, for every worker and the coordinator."""
+        _check_span("kafka_away", seconds)
         self._log(f"* Kafka is away for {seconds:g} s")
         self._kafka.away_until = max(self._kafka.away_until, self._kafka.now + seconds * 1000)
 
@@ -253,8 +256,11 @@ class Environment:
 
         Raises:
             EnvironmentFailed: a fault is of a worker that was never started.
+            BadInput: the script has something else than faults.
         """
         for fault in script:
+            if not isinstance(fault, Fault):
+                raise BadInput(f"play: {fault!r}: expected faults, as Fault('kill', 'W1')")
             if fault.worker is not None:
                 self._check_started(fault.worker)
             self._player.carry_out(fault)
@@ -263,6 +269,7 @@ class Environment:
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
         """Call `what` in the thread of the test when that much time has passed."""
+        _check_span("later", seconds)
         self._kafka.at(self._kafka.now + seconds * 1000, lambda: self._is_open and what())
 
     def calm(self) -> None:
@@ -299,7 +306,9 @@ class Environment:
         Raises:
             AssertionError: an assertion failed in a callback.
             CallbackHangs: a callback waits for something that is not simulated.
+            BadInput: `seconds` is no span.
         """
+        _check_span("advance", seconds)
         self._drive(self._kafka.now + seconds * 1000)
 
     def sleep(self, seconds: float) -> None:
@@ -461,6 +470,7 @@ class Environment:
 
     def _until(self, stop: Callable[[], bool], why: Callable[[], str], within: float) -> None:
         """Let time pass until `stop()`; if it does not come, `why` says what is wrong."""
+        _check_span("within", within)
         until = self._kafka.now + within * 1000
         while not stop():
             if self._kafka.now >= until:
@@ -507,6 +517,17 @@ class Environment:
         if doing is None and self._kafka.has_unread_news:
             return "no coordinator has read what the workers wrote"
         return doing
+
+
+def _check_span(name: str, seconds: object) -> None:
+    """Check that a span of time can pass.
+
+    Raises:
+        BadInput: it is no number, or negative, or endless.
+    """
+    is_span = isinstance(seconds, int | float) and 0 <= seconds < math.inf
+    if not is_span or isinstance(seconds, bool):
+        raise BadInput(f"{name}: {seconds!r}: expected seconds, 0 or more")
 
 
 def _lookup(assignor: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:

@@ -50,6 +50,8 @@ def unsettled(
 
 def still_moving(group: Group) -> str | None:
     """Describe what the group itself shows that it still does; None = nothing."""
+    if group.state is GroupState.EMPTY:
+        return "no worker is in the group"
     if group.state is not GroupState.STABLE or group.recovery.asked:
         return f"the group is {group.state.value} ({group.cause})"
     if (group.target.active != group.target.destination).any():

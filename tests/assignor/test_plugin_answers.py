@@ -64,6 +64,8 @@ BAD = {
     ("part", "value", "message"),
     [
         *((part, *case) for part, case in BAD.items()),
+        ("active", np.zeros(1, np.int32), r"active has the shape \(1,\); expected \(2,\), one for"),
+        ("destination", np.array([]), r"destination has the shape \(0,\); expected \(2,\)"),
         ("warnings", (1,), "warnings has 1; expected a text"),
         ("reasons", ["0_0 moves"], "reasons has str; expected Reason"),
         ("reasons", [_reason(task=7)], "task of a reason is 7; expected 0 to 1"),

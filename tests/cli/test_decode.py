@@ -129,6 +129,9 @@ def test_input_that_is_no_bytes(
     feed(monkeypatch, b'{"key": "k", "value": "00", "offset": ' + b"9" * 5_000 + b"}\n")
     assert main(["decode"]) == 2
     assert "-, line 1: not JSON (Exceeds the limit" in capsys.readouterr().err
+    feed(monkeypatch, b'{"assignor": "sticky", "tasks": []}\n')
+    assert main(["decode"]) == 2
+    assert "'key' and 'value'; there is no 'value'" in capsys.readouterr().err
 
 
 def test_parts_and_dictionaries_of_the_input_are_used(
@@ -224,6 +227,13 @@ def test_confluent_framing_with_a_schema(
     feed(monkeypatch, b"\x00\x00\x00\x00\x07" + body)
     assert main(["decode", "--schema", f"7={schema}"]) == 0
     assert lines(capsys) == [{"type": "Drain", "value": {"member": "m", "on": True}}]
+
+
+def test_a_file_that_is_no_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON of another kind as a schema: the error says what a schema has."""
+    (tmp_path / "g.json").write_text('{"assignor": "sticky"}')
+    assert main(["decode", "--schema", str(tmp_path / "g.json")]) == 2
+    assert "expected an Avro schema as JSON, with the key 'type'" in capsys.readouterr().err
 
 
 def test_a_saved_record_keeps_its_place_and_time(

@@ -12,12 +12,12 @@ from muster.cli.drain import _refuse_unknown
 from muster.cli.main import main
 from muster.cli.options import MS_MAX
 from muster.errors import NotFound
-from muster.kafka.command_options import PREFIX_CHARS_MAX
+from muster.kafka.command_options import PREFIX_CHARS_MAX, add_prefixes, prefixes_of
 from muster.kafka.partition_counts import MEMBERS_A_PARTITION, PARTITIONS_MAX
 from muster.kafka.topic_creation import REPLICATION_MAX
 from muster.protocol.ids import MemberId
 from muster.protocol.records import MemberEntry
-from muster.protocol.topics import TopicKind
+from muster.protocol.topics import DEFAULT_PREFIX, TopicKind
 from muster.whatif import planned
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
@@ -85,6 +85,15 @@ def test_a_topic_prefix_is_the_beginning_of_a_name(
     assert f"expected 1 to {PREFIX_CHARS_MAX} characters: letters, digits, . _ -" in line
 
 
+def test_a_topic_prefix_given_twice() -> None:
+    """It counts once, because Kafka refuses a question that names a topic twice."""
+    parser = argparse.ArgumentParser()
+    add_prefixes(parser)
+    words = ["--topic-prefix", "b", "--topic-prefix", "a", "--topic-prefix", "b"]
+    assert prefixes_of(parser.parse_args(words)) == ["b", "a"]
+    assert prefixes_of(parser.parse_args([])) == [DEFAULT_PREFIX]
+
+
 def test_the_longest_topic_prefix(capsys: Output) -> None:
     """With the longest prefix, the longest topic has a name of 249 characters."""
     prefix = "x" * PREFIX_CHARS_MAX
@@ -102,10 +111,21 @@ def test_the_longest_topic_prefix(capsys: Output) -> None:
             ("run", *NOWHERE, "--checkpoint", "none", "--console", "65536"),
             "--console 65536: expected a port, 0 to 65535",
         ),
+        (("simulate", "--lives=9", "--seed", "x"), "argument --seed: 'x': expected a whole number"),
+        (("simulate", "life.json", "--changes"), "give --seed N or --lives N too"),
+        (("simulate", "--seed", "1", "--processes", "2"), "--lives N: give it too"),
+        (("groups", "list", "--members", *NOWHERE), "--members is only for groups describe"),
+        (("groups", "release", "--verbose", *NOWHERE), "--verbose is only for groups describe"),
+        (("run", "--checkpoint", __file__, *NOWHERE), "expected a folder (or URL), not a file"),
+        (("run", "--checkpoint", f"file://{__file__}", *NOWHERE), "(or URL), not a file"),
+        (("broker", "--data-dir", __file__), "expected a folder, not a file"),
+        ((*ADOPT, "--fresh", "x"), "invalid choice: 'x' (choose from 'consumer', 'connect')"),
+        ((*ADOPT, "--pin", "sink"), "--pin 'sink': expected JOB=WORKER"),
+        (("config", "describe", "--group", "g"), "muster config show --group g"),
     ],
 )
 def test_words_that_mean_nothing(words: tuple[str, ...], wanted: str, capsys: Output) -> None:
-    """A blank command, an option without its other one, and a port that there is not."""
+    """A blank command, options without their other one, a port or a number that there is not."""
     assert wanted in said_by(words, capsys)
 
 
@@ -135,6 +155,22 @@ def test_empty_values(words: tuple[str, ...], option: str, capsys: Output) -> No
         line = said_by((*words, *last), capsys)
         assert f"{option}: " in line
         assert "expected a value, not an empty text" in line or "of 0 characters" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("assign", "--formt", "table", "p.json"), "no option '--formt': did you mean --format?;"),
+        (("explain", "--gruop", "orders"), "no option '--gruop': did you mean --group?;"),
+        (("explain", "--gruop=orders"), "no option '--gruop': did you mean --group?;"),
+        (("explain", "--group", "g", "--zzz"), "no option '--zzz'; see muster explain --help"),
+        (("explain", "g"), "the following arguments are required: --group;"),
+        (("explain", "--group", "g", "--", "--x"), "unrecognized arguments: "),
+    ],
+)
+def test_a_misspelt_option(words: tuple[str, ...], wanted: str, capsys: Output) -> None:
+    """The message names the word, and the option that the command has instead."""
+    assert wanted in said_by(words, capsys)
 
 
 @pytest.mark.parametrize("command", ["keys", "groups", "config"])

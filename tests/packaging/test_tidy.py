@@ -60,6 +60,12 @@ def test_no_task_is_left_in_a_comment() -> None:
     assert comments == []
 
 
+def test_no_merge_is_left_half_done() -> None:
+    """No file has the marks that git puts around two versions of the same lines."""
+    mark = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [str(p.relative_to(ROOT)) for p in tracked() if mark.search(p.read_bytes())] == []
+
+
 def test_every_module_says_what_it_decides() -> None:
     """Every Python file begins with a docstring."""
     silent = [

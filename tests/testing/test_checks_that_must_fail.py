@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from muster import Assignment, Task
+from muster.errors import BadInput
 from muster.testing import Environment, EnvironmentFailed
 
 STATEFUL = [{"subtopology": "orders", "partitions": 2, "stateful": True}]
@@ -174,6 +177,29 @@ def test_a_leave_that_cannot_be_sent_is_lost(muster_environment: Make) -> None:
     env.stop("W1")  # it has 5 s to send what it has
     env.settle()
     assert "W1 left" in env.story
+
+
+def test_an_environment_without_workers_says_so(muster_environment: Make) -> None:
+    """A test that has started no worker: `settle` names what is missing."""
+    env = muster_environment({"orders": 1})
+    with pytest.raises(EnvironmentFailed, match=r"has not settled: no worker is in the group\n"):
+        env.settle(within=10)
+
+
+def test_spans_and_scripts_that_are_none(muster_environment: Make) -> None:
+    """Time does not go back or stand still for ever, and only faults can be played."""
+    env = muster_environment({"orders": 1})
+    calls: list[Callable[[Any], object]] = [
+        *(env.advance, env.kafka_away, env.coordinator_away),
+        *(lambda s: env.later(s, print), lambda s: env.settle(within=s)),
+        lambda s: env.assert_owned(within=s),
+    ]
+    for call in calls:
+        for span in (-1, "5", math.inf, math.nan, None):
+            with pytest.raises(BadInput, match="expected seconds, 0 or more"):
+                call(span)
+    with pytest.raises(BadInput, match="'kill W1': expected faults, as Fault"):
+        env.play(cast("Any", ["kill W1"]))
 
 
 def test_a_worker_that_is_given_up_says_so(muster_environment: Make) -> None:
