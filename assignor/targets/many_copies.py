@@ -3,8 +3,8 @@
 Without racks, a flow over groups of equal tasks (`muster.assignor.targets.alike_copies`) says which
 existing copies to use and how many new ones each member takes; these are dealt round robin. With
 racks, there is one flow over classes of tasks. Both flows may put two copies of a task on one
-member, so their costs are lower bounds; such copies are then exchanged with neighbours, which cost
-the same.
+member, or a copy on a member that may not take it, so their costs are lower bounds; such copies are
+then exchanged with neighbours, which cost the same, or placed one by one (`completed`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.assignor.copy_lags import Longs, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs, no_pairs
-from muster.assignor.solvers.fewest_moves import dealt
+from muster.assignor.solvers.fewest_moves import dealt, held
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
 from muster.assignor.targets.alike_copies import used
@@ -80,10 +80,60 @@ def by_classes(
     owner, _ = place(freight, Room(room, 0, np.zeros_like(room)))
     bound = int(toll(copy, owner).sum())
     if not request.tolls_first:
-        bound += request.leaving * int(np.count_nonzero((home != NO_MEMBER) & (owner != home)))
+        bound += request.leaving * int(np.count_nonzero(owner != home))
     order = np.lexsort((copy, toll.class_of[copy], toll.rack[owner]))
-    pairs = _without_clashes(request, no_pairs(), copy[order], owner[order], stride=1)
+    dealt_pairs = _without_clashes(request, no_pairs(), copy[order], owner[order], stride=1)
+    pairs = completed(request, dealt_pairs, need, room)
+    if len(dealt_pairs) < len(copy):  # the flow's bound is that of the members' room
+        bound = toll.least(need)
+        if not request.tolls_first:
+            bound += request.leaving * int(np.count_nonzero(home == NO_MEMBER))
+        bound = min(bound, request.cost(pairs))  # a copy for which there is no member costs nothing
     return PlacedStandbys(pairs, int(need.sum()) - len(pairs), bound)
+
+
+def completed(request: StandbyRequest, pairs: Pairs, need: Counts, share: Counts) -> Pairs:
+    """The pairs, and the copies that they lack of `need` (int64[T]), placed one by one.
+
+    The deals exchange copies with a few neighbours only. Where topics restrict members, or the
+    members that may take a unit have too little room, they leave copies out. Here a copy goes to a
+    member below its `share` (int64[M]) or, an uneven placement being better than a missing copy, to
+    any other; then where it costs least, where it is a standby now, to a rack without the active,
+    and where the load by capacity ends lowest.
+    """
+    lacking = need - np.bincount(pairs.task, minlength=len(need))
+    tasks = np.flatnonzero(lacking > 0).astype(np.int32)
+    if len(tasks) == 0:
+        return pairs
+    view, usable = request.view, request.capacity > 0
+    loads = held(request.target, len(usable)) if request.loads is None else request.loads
+    placed = np.bincount(pairs.member, minlength=len(usable))
+    held_now, copies = view.standby, int(need.sum())
+    added: list[tuple[int, int]] = []
+    for task in tasks.tolist():
+        open_ = usable if request.may is None else usable & request.may[:, view.tasks.unit_of[task]]
+        open_ = np.append(open_, False)  # entry -1: no member
+        open_[request.target[task]] = False
+        for of_task in (_members(pairs, task), _members(request.taken, task)):
+            open_[of_task] = False
+        member = np.flatnonzero(open_[:-1]).astype(np.int32)
+        same = np.full(len(member), task, dtype=np.int32)
+        moved = ~np.isin(member, _members(held_now, task))
+        level = (loads[member] + placed[member] + 1) / request.capacity[member]
+        price = request.price(copies, same, member)
+        beside = request.beside_active(same, member)
+        ranks = level, beside, moved, price, placed[member] >= share[member]
+        best = member[np.lexsort(ranks)[: lacking[task]]]
+        placed[best] += 1
+        added += [(task, each) for each in best.tolist()]
+    new = np.array(added, dtype=np.int32).reshape(-1, 2)
+    return joined(pairs, Pairs.of(new[:, 0], new[:, 1]))
+
+
+def _members(pairs: Pairs, task: int) -> IntArray:
+    """The members of a task's pairs."""
+    first, last = np.searchsorted(pairs.task, (task, task + 1))
+    return pairs.member[first:last]
 
 
 def _without_clashes(

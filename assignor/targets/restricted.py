@@ -5,6 +5,7 @@ a *group*. A small flow decides how many tasks of each group go to each class: t
 member costs more than the one before, so the load is as even as the restrictions allow; then most
 tasks stay in their class. Within a class `muster.assignor.solvers.fewest_moves` places them. Up to
 `MAX_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between classes.
+`copy_shares` is the same flow for standbys.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import lcm
 
 import numpy as np
 
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.cheapest_in_box import Box, placed
 from muster.assignor.solvers.fewest_moves import MAX_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.flow import Network
@@ -88,6 +89,53 @@ def restricted(view: GroupView, actives: Actives, capacity: Counts) -> Shared:
         if total:
             share[mine] = shares(total, capacity[mine], load[mine])
     return Shared(group, member_class, count, load, share, apart)
+
+
+def copy_shares(
+    view: GroupView, capacity: Counts, number: Counts, present: Pairs, beside: Counts, share: Counts
+) -> Counts:
+    """`share`, or, where topics leave no way to fill it, shares as even as topics allow.
+
+    Args:
+        view: the group.
+        capacity: int64[M], 0 = takes nothing.
+        number: int64[U], copies of each unit to place.
+        present: copies that may stay.
+        beside: int64[M], tasks that count as load.
+        share: int64[M], copies that each member takes if topics allow it.
+    """
+    allowed, group = view.kinds.groups
+    size = np.bincount(group, weights=number, minlength=allowed.shape[1]).astype(np.int64)
+    of_kind = np.bincount(view.kinds.kind_of, weights=share, minlength=len(allowed))
+    if _can_be_filled(size, allowed.T, of_kind.astype(np.int64)):
+        return share
+    rows, member_class = _alike(view.kinds.kind_of, capacity, beside)
+    can = allowed.T[:, rows[0]] & (rows[1] > 0)
+    size[~can.any(axis=1)] = 0
+    own = np.zeros_like(can, dtype=np.int64)
+    np.add.at(own, (group[view.tasks.unit_of[present.task]], member_class[present.member]), 1)
+    load = held(present.member, len(capacity))
+    members = np.bincount(member_class, minlength=can.shape[1])
+    takers = Takers(rows[1], rows[2], members, member_class, load)
+    totals: list[int] = counts(size, can, own, takers).sum(axis=0).tolist()
+    shared = np.zeros_like(capacity)
+    for total, mine in zip(totals, _lists(member_class, len(totals)), strict=True):
+        if total:
+            shared[mine] = shares(total, capacity[mine], load[mine], beside[mine])
+    return shared
+
+
+def _can_be_filled(size: Counts, can: BoolArray, room: Counts) -> bool:
+    """Whether classes with `room` (int64[C]) can take all tasks of each group (int64[G])."""
+    network = Network()
+    groups, classes, sink = network.nodes(len(size)), network.nodes(len(room)), network.node()
+    network.supply(groups, size)
+    network.supply(sink, -int(size.sum()))
+    g, c = np.nonzero(can)
+    network.arcs(groups[g], classes[c], size[g], 0)
+    network.arcs(classes, sink, room, 0)
+    beyond = network.arcs(groups, sink, size, 1)
+    return not network.solve()[beyond].any()
 
 
 def _units(view: GroupView, task: IntArray) -> IntArray:

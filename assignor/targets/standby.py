@@ -21,7 +21,8 @@ from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.fewest_moves import held
 from muster.assignor.solvers.flow import CostsTooLarge
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
-from muster.assignor.targets.many_copies import by_classes, dealt_out
+from muster.assignor.targets.many_copies import by_classes, completed, dealt_out
+from muster.assignor.targets.restricted import copy_shares
 from muster.assignor.targets.standby_request import (
     NEW_COPY,
     ExistingCopies,
@@ -68,13 +69,17 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
         return PlacedStandbys(no_pairs(), short)
     present = _allowed(request, request.view.standby)
     actives = np.where(usable, held(request.target[tasks], len(usable)), 0)
+    beside = actives if request.loads is None else np.where(usable, request.loads, 0)
+    number = None if request.may is None else _placeable(request, tasks, need)
     share = bounded_shares(
-        int(need.sum()),
+        int(need.sum() if number is None else number.sum()),
         request.capacity,
         np.bincount(present.member, minlength=len(usable)),
-        actives if request.loads is None else np.where(usable, request.loads, 0),
+        beside,
         _takes(request, tasks) - actives,
     )
+    if number is not None:
+        share = copy_shares(request.view, request.capacity, number, present, beside, share)
     keep = _uncontested(present, share, need)
     if request.toll is not None:
         keep[:] = False
@@ -92,7 +97,8 @@ def placed(copies: Copies, request: StandbyRequest, need: Counts) -> PlacedStand
     if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
         new_pairs, missing = dealt_out(request, existing, open_tasks, need, room)
         if missing == 0 or arcs > MAX_ARCS:
-            return PlacedStandbys(joined(staying, new_pairs), short + missing)
+            pairs = completed(request, joined(staying, new_pairs), need, share)
+            return PlacedStandbys(pairs, short + int(need.sum()) - len(pairs))
     try:
         new_pairs, missing = _flow(request, existing, open_tasks, need, room)
     except CostsTooLarge:
@@ -127,6 +133,15 @@ def _takes(request: StandbyRequest, tasks: IntArray) -> Counts:
     unit = np.bincount(request.view.tasks.unit_of[tasks], minlength=request.may.shape[1])
     number: Counts = request.may @ unit
     return number
+
+
+def _placeable(request: StandbyRequest, tasks: IntArray, need: Counts) -> Counts:
+    """int64[U]: how many copies of each unit's tasks find members that may have them."""
+    assert request.may is not None
+    usable, unit = request.capacity > 0, request.view.tasks.unit_of[tasks]
+    able = np.count_nonzero(request.may[usable], axis=0)[unit] - usable[request.target[tasks]]
+    copies = np.clip(need[tasks], 0, able)
+    return np.bincount(unit, copies, request.may.shape[1]).astype(np.int64)
 
 
 def _mostly_alike(request: StandbyRequest, need: Counts, room: Counts) -> bool:

@@ -14,7 +14,7 @@ from support.assignor.placing import Member, group, holdings
 from support.suite.examples import examples
 
 from muster.assignor import check
-from muster.assignor.model import GroupView, Placement, group_view
+from muster.assignor.model import GroupView, Placement, group_view, no_lags, no_pairs
 from muster.assignor.registry import get
 from muster.assignor.targets import standby
 from muster.assignor.targets.racks_with_kept_counts import FromPrevious
@@ -400,3 +400,64 @@ def test_of_too_many_standbys_those_that_have_caught_up_stay(
             )
     assert len(copies) == tasks
     assert len(caught_up - copies) <= (4 if few else 0)
+
+
+def _pools(mixed: bool, racks: bool, assignor: str) -> GroupView:
+    """120 tasks in 4 units, and 12 members, each of which may take two of the units."""
+    lists = tuple(((f"r{n % 2}",),) for n in range(30))
+    of_unit = {"source_racks": lists, "changelog_racks": lists} if racks else {}
+    units = [Subtopology(str(n), 30, stateful=True, **of_unit) for n in range(4)]
+    pairs = list(itertools.combinations("0123", 2)) if mixed else [("0", "1"), ("2", "3")]
+    members = {
+        f"P{n:02}": Member(topics=pairs[n % len(pairs)], rack=f"r{n // 6}" if racks else None)
+        for n in range(12)
+    }
+    strategy = {"rack_aware_assignment_strategy": "min_traffic"} if racks else {}
+    return group(units, members, assignor, num_standby_replicas=1, **strategy)
+
+
+@pytest.mark.parametrize("assignor", ["high-availability", "sticky"])
+@pytest.mark.parametrize("racks", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_many_copies_are_whole_where_topics_restrict_members(
+    mixed: bool, racks: bool, assignor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deal lacks no copy for which there is a member, is even, and names no false bound."""
+    monkeypatch.setattr(standby, "MAX_ARCS", 0)
+    view = _pools(mixed, racks, assignor)
+    placement = get(assignor).assign(view)
+    check.valid(view, placement)
+    _assert_whole(view, placement, 1)
+    assert not placement.warnings
+    assert placement.cost_lower_bound <= placement.cost
+    copies = np.bincount(placement.standby.member, minlength=12)
+    assert np.ptp(copies + np.bincount(placement.active, minlength=12)) <= (4 if racks else 2)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_members_without_room_take_copies_that_no_other_may_take(
+    few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unit of four is open to half of the members: its copies are there, evenly, and stay."""
+    monkeypatch.setattr(standby, "MAX_ARCS", 10**6 if few else 0)
+    units = [Subtopology(str(n), 30, stateful=True) for n in range(4)]
+    members = {f"P{n:02}": Member(topics=("0",) if n < 6 else ("1", "2", "3")) for n in range(12)}
+    view = group(units, members, num_standby_replicas=1)
+    first = _placed(view)
+    _assert_whole(view, first, 1)
+    copies = np.bincount(first.standby.member, minlength=12) + np.bincount(first.active)
+    assert np.ptp(copies[:6]) <= 2
+    assert np.ptp(copies[6:]) <= 2
+    again = _placed(replace(view, active=first.active, standby=first.standby))
+    assert again.standby.code.tolist() == first.standby.code.tolist()
+
+
+def test_the_bound_of_many_copies_counts_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sticky` counts a new copy as a move; where none exists, each of 300 is one, by the bound."""
+    view = _group(random.Random(3), 300, 20, 1, racks=True)
+    view = replace(view, standby=no_pairs(), lags=no_lags())
+    monkeypatch.setattr(standby, "MAX_ARCS", 0)
+    placement = get("sticky").assign(view)
+    check.valid(view, placement)
+    assert 300 * 10 <= placement.cost_lower_bound <= placement.cost
+    assert placement.cost - placement.cost_lower_bound <= 30
