@@ -55,7 +55,7 @@ explore: $(READY) ## every interleaving of small groups, to 200,000 states each,
 adopt: $(READY) ## governed groups: 2,000 random lives, then every scenario with every client and a Connect cluster
 	@MUSTER_ADOPT=all MUSTER_ADOPT_LIVES=1000 $(BIN)/python -m pytest -q $(TWO) tests/adopt
 
-lives: $(READY) ## a million generations under faults, 100,000 in days of a fleet, 20,000 random lives that must settle; goes on where it stopped
+lives: $(READY) ## a million generations under faults, 100,000 in days of a fleet, 20,000 with quarantines and keys, 20,000 random lives that must settle; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --keep .lives --report lives.txt \
 		--generations $${MUSTER_FAULT_GENERATIONS:-1000000} --lives $${MUSTER_LIVES:-20000}
 

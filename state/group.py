@@ -112,6 +112,8 @@ class Recovery:
             grant nothing.
         predecessors_obey: no earlier coordinator takes an event of the group that lies behind the
             first tick of this one, because all of them obey such ticks.
+        has_lost_events: a quarantine dropped events that an attempt before it may have acted on, so
+            processes may hold tasks that the group does not know as members.
         successor: epoch of a later coordinator, which a tick has named. This one then takes no
             event of the group any more. None = no tick has named one.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
@@ -124,6 +126,7 @@ class Recovery:
     snapshot_epoch: int | None = None
     is_doubtful: bool = False
     predecessors_obey: bool = False
+    has_lost_events: bool = False
     successor: int | None = None
     floor: int = 0
 
@@ -197,6 +200,7 @@ class Group:
             since_epoch=rest.get("since"),
             is_doubtful=rest.get("doubtful", False),
             predecessors_obey=rest.get("fenced", False),
+            has_lost_events=rest.get("lost", False),
             successor=rest.get("successor"),
             floor=rest.get("floor", 0),
         )
@@ -214,7 +218,12 @@ class Group:
 
     @classmethod
     def recover(
-        cls, record: GroupSnapshot, *, unverified: bool = True, predecessors_obey: bool = False
+        cls,
+        record: GroupSnapshot,
+        *,
+        unverified: bool = True,
+        predecessors_obey: bool = False,
+        has_lost_events: bool = False,
     ) -> Group:
         """The group of a published record whose liveness is lost.
 
@@ -227,6 +236,7 @@ class Group:
                 record is of this checkpoint, and only the liveness cannot be read.
             predecessors_obey: the coordinator before this one obeys the first tick of this one, and
                 all events of the group behind the record are read.
+            has_lost_events: see `Recovery`; the group is unverified for a session then.
         """
         sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
         sessions.clock_ms = sessions.session_ms = sessions.covered_ms = record.clock_ms
@@ -242,6 +252,7 @@ class Group:
             unverified_until_ms=UNPROVED if unverified else None,
             # Of a group without members, a join that the record lacks may not be read again.
             predecessors_obey=predecessors_obey and unverified and bool(record.members),
+            has_lost_events=has_lost_events,
             # The lost batch may have granted tasks under this one.
             floor=max(record.generation, record.floor) + 1,
         )
@@ -280,6 +291,8 @@ class Group:
             rest |= {"asked": self.target.asked_ms, "overtaken": self.target.is_overtaken}
         if self.recovery.predecessors_obey:
             rest["fenced"] = True
+        if self.recovery.has_lost_events:
+            rest["lost"] = True
         if self.recovery.successor is not None:
             rest["successor"] = self.recovery.successor
         text = json.dumps(rest, separators=(",", ":")).encode()

@@ -9,6 +9,9 @@
 - The group is unverified until an old coordinator that still ran has read the later claim: two
   heartbeat intervals, and at least `NOTICES_MS`, after the first record that was provably written
   after the start.
+- After a quarantine whose events were dropped (`has_lost_events`) the group may not even know the
+  joins that were answered. Such a process is told to join again, or its lease ends. So the group is
+  unverified for a session more.
 - Where the old coordinator obeys ticks (`predecessors_obey`), the group is verified with the batch
   that has the new one's first tick. A coordinator that reads a tick of a later one takes no event
   of that batch or after it (`superseded`), so it admits only members that the new one asks too.
@@ -105,6 +108,8 @@ def prove(draft: Draft, coordinator_epoch: int | None, *, by_tick: bool = False)
         draft.own_tick_is_read |= by_tick
     elif is_new and draft.recovery.unverified_until_ms == UNPROVED:
         patience_ms = max(2 * draft.settings.heartbeat_interval_ms, NOTICES_MS)
+        if draft.recovery.has_lost_events:
+            patience_ms += draft.settings.session_timeout_ms
         draft.recovery.unverified_until_ms = draft.sessions.clock_ms + patience_ms
 
 

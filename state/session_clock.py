@@ -26,8 +26,13 @@ Times = NDArray[np.int64]
 
 def longest_step_ms(draft: Draft) -> int:
     """The longest time in ms that one jump of the session clock counts for."""
-    step = step_of(draft.settings)
-    return max(step, draft.settings.session_timeout_ms // 2) if draft.sessions.is_apart else step
+    return longest_step_of(draft.settings, draft.sessions)
+
+
+def longest_step_of(settings: Settings, sessions: Liveness) -> int:
+    """As `longest_step_ms`, of a group's parts."""
+    step = step_of(settings)
+    return max(step, settings.session_timeout_ms // 2) if sessions.is_apart else step
 
 
 def step_of(settings: Settings) -> int:

@@ -43,6 +43,7 @@ from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.followed_key_file import KeyFile
+from muster.state import missed_records
 from muster.state.group import Group
 from muster.streams import state_calls
 from muster.streams.batch import (
@@ -326,7 +327,11 @@ class GroupProcessor(StatefulProcessor):
             raise ChildFailed("its rows were not kept, or are of other topics")
         stored, entries = known
         first = self._run(rows._replace(stored=stored, entries=entries))
-        second = self._run(rows._replace(stored=first.stored, group=first.group))
+        rows = rows._replace(stored=first.stored, group=first.group)
+        group = group_batch.known(rows, predecessors_obey=False)
+        if group is not None:  # heartbeats that came during the quarantine are lost
+            rows = rows._replace(group=missed_records.after(group))
+        second = self._run(rows)
         deletions: list[Row] = []
         if second.stored.snapshot is None:
             deletions = quarantine.forgotten(rows.lane, self._publisher(rows))

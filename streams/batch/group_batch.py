@@ -36,7 +36,7 @@ from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, 
 from muster.protocol.split_records import Joiner
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import deletion, invariants
+from muster.state import deletion, invariants, missed_records
 from muster.state.assignor_outcome import Aside
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
@@ -140,7 +140,8 @@ def restore(
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
     sessions and are asked what they hold. They are also asked after an upgrade or a rollback, when
-    another version of muster wrote the liveness; no task moves because of it.
+    another version of muster wrote the liveness; no task moves because of it. The core's array is
+    empty where a quarantine has dropped the group's events (`quarantine`).
 
     Raises:
         Exception: the stored bytes cannot be read; the caller parks the group.
@@ -152,9 +153,12 @@ def restore(
     if parts is not None:
         with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
-    return Group.recover(
-        record, unverified=stored.liveness is None, predecessors_obey=predecessors_obey
-    )
+    if stored.liveness is None:
+        return Group.recover(record, predecessors_obey=predecessors_obey)
+    # With the liveness, records that were read after the snapshot are lost, too.
+    is_dropped = parts is not None and not parts.core
+    recovered = Group.recover(record, unverified=is_dropped, has_lost_events=is_dropped)
+    return missed_records.after(recovered)
 
 
 def known(rows: Rows, *, predecessors_obey: bool) -> Group | None:

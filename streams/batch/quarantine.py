@@ -8,8 +8,11 @@ with the members that have them. The state store and the published snapshot keep
 A record on the config topic releases the group. That group batch runs in a child process, too:
 
 1. First with the rows of the quarantine, which may not have been the cause.
-2. If the child gives no answer, without these rows; the coordinator asks every member for a report.
+2. If the child gives no answer, without these rows; the coordinator asks every member for a report,
+   and the group is unverified for a session (`state.lost_checkpoint`).
 3. If that gives no answer either, the group stays quarantined.
+
+The heartbeats of the quarantine are lost, so each member's session begins with the release.
 
 The job may have been started again with other topic prefixes or signing keys since, so what is kept
 says how the rows are packed (`Packing`). Rows that an earlier version kept do not say it, and count

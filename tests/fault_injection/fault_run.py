@@ -72,11 +72,13 @@ class FaultRun(SimulatedKafka):
         lines: the newest lines of the trace, if it is kept.
     """
 
+    jobs_type = FaultyJobs
+
     def __init__(
         self, seed: int, *, traced: bool = False, job: type[FaultyJob] = CheckedJob
     ) -> None:
         super().__init__(seed, traced=traced)
-        self.jobs = FaultyJobs(self, self.log, self._rng, job)
+        self.jobs = self.jobs_type(self, self.log, self._rng, job)
         self.lines: deque[str] = deque(maxlen=LINES_MAX)
         self.processes: list[Process] = []
         self.history = History()
@@ -92,9 +94,8 @@ class FaultRun(SimulatedKafka):
         self.configure(self._config)
         self.jobs.begin()
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether the process that begins can heartbeat apart: in each run none, some or all."""
+    def offers_apart(self, process: Process) -> bool:
+        """Whether a process that begins can heartbeat apart: in each run none, some or all."""
         return self._apart_rng.random() < self._apart_share
 
     def clients(self) -> list[Process]:

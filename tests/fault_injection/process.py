@@ -100,7 +100,8 @@ class Process:
         )
         self._tells = rng.choice(TELLS)
         self.session = Session(join, rng.getrandbits(62))
-        simulation.at(simulation.now + delay(rng, 5), lambda: self.give(Begin(simulation.is_apart)))
+        begins = simulation.now + delay(rng, 5)
+        simulation.at(begins, lambda: self.give(Begin(simulation.offers_apart(self))))
 
     # ------------------------------------------------------------------------------------- time
 

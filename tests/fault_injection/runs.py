@@ -41,6 +41,8 @@ RUNS_AHEAD = 8
 
 Invent: TypeAlias = Callable[[int], list[Timed]]
 """Seed → the faults of its run: `stream`, or `usual_days.day`."""
+World: TypeAlias = Callable[..., FaultRun]
+"""`FaultRun`, or a class that is made like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,12 @@ def job_of(seed: int) -> type[FaultyJob]:
 
 
 def play(
-    seed: int, given: Sequence[Timed], *, traced: bool = False, job: type[FaultyJob] = CheckedJob
+    seed: int,
+    given: Sequence[Timed],
+    *,
+    traced: bool = False,
+    job: type[FaultyJob] = CheckedJob,
+    world: World = FaultRun,
 ) -> tuple[FaultRun, float, str]:
     """Play one run.
 
@@ -160,55 +167,60 @@ def play(
         given: its faults.
         traced: whether to keep its trace.
         job: the kind of its coordinators.
+        world: the kind of the run.
 
     Returns:
         The run at its end, how long it took to settle in ms, and the law it broke ("" = none).
     """
-    world = FaultRun(seed, traced=traced, job=job)
+    run = world(seed, traced=traced, job=job)
     try:
-        world.play(given)
-        return world, world.settle(), ""
+        run.play(given)
+        return run, run.settle(), ""
     except LawBroken as broken:
-        return world, 0.0, str(broken)
+        return run, 0.0, str(broken)
     except Exception as error:  # the code under test may raise anything
-        return world, 0.0, f"{type(error).__name__}: {error}"
+        return run, 0.0, f"{type(error).__name__}: {error}"
 
 
-def played(seed: int, invent: Invent = stream) -> Result:
+def played(seed: int, invent: Invent = stream, world: World = FaultRun) -> Result:
     """Play the random run of a seed, and shrink it if it breaks a law."""
     given = invent(seed)
-    world, settled_ms, law = play(seed, given, job=job_of(seed))
+    run, settled_ms, law = play(seed, given, job=job_of(seed), world=world)
     return Result(
         seed=seed,
-        generations=world.generations,
-        changes=world.changes,
+        generations=run.generations,
+        changes=run.changes,
         faults=Counter(type(fault).__name__ for _, fault in given),
         settled_ms=settled_ms,
-        lasted_ms=world.clock_ms,
-        broken=broken(seed, given) if law else None,
+        lasted_ms=run.clock_ms,
+        broken=broken(seed, given, world) if law else None,
     )
 
 
-def broken(seed: int, given: Sequence[Timed]) -> Broken:
+def broken(seed: int, given: Sequence[Timed], world: World = FaultRun) -> Broken:
     """Shrink a stream that breaks a law; return the smallest part found, and its trace."""
 
     def breaks(part: Sequence[Timed]) -> bool:
-        return bool(play(seed, part, job=job_of(seed))[2])
+        return bool(play(seed, part, job=job_of(seed), world=world)[2])
 
     small = shrunk(given, breaks, PLAYS_MAX)
-    world, _, law = play(seed, small, traced=True, job=job_of(seed))
-    return Broken(law, seed, tuple(small), len(given), tuple(world.lines))
+    run, _, law = play(seed, small, traced=True, job=job_of(seed), world=world)
+    return Broken(law, seed, tuple(small), len(given), tuple(run.lines))
 
 
 def results(
-    seed: int, generations: int, processes: int = 1, invent: Invent = stream
+    seed: int,
+    generations: int,
+    processes: int = 1,
+    invent: Invent = stream,
+    world: World = FaultRun,
 ) -> Iterator[Result]:
     """Play runs from a seed on, until they have opened `generations` or one breaks a law.
 
     The runs and their order do not depend on the number of processes.
     """
     opened = 0
-    for result in _results(seed, processes, invent):
+    for result in _results(seed, processes, partial(played, invent=invent, world=world)):
         yield result
         opened += result.generations
         if opened >= generations or result.broken is not None:
@@ -223,8 +235,8 @@ def tally_of(seed: int, generations: int, processes: int = 1, invent: Invent = s
     return tally
 
 
-def _results(seed: int, processes: int, invent: Invent) -> Iterator[Result]:
-    seeds, one = count(seed), partial(played, invent=invent)
+def _results(seed: int, processes: int, one: Callable[[int], Result]) -> Iterator[Result]:
+    seeds = count(seed)
     if processes == 1:
         yield from map(one, seeds)
         return

@@ -1,9 +1,10 @@
 """Many whole lives in one command: `python -m fault_injection.whole_lives`, with a report.
 
 First runs with faults of every kind (`runs.py`), until they have opened so many generations; then
-days of a fleet (`usual_days.py`), for so many generations too; then random lives
-(`muster.random_lives`), in which every group must come to rest and keep every
-promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
+days of a fleet (`usual_days.py`), for so many generations too; then lives with quarantines and
+signing keys (`set_aside_and_signed.py`); then random lives (`muster.random_lives`), in which every
+group must come to rest and keep every promise of its assignor. What breaks is made small and
+printed. The exit code is 1 then.
 
 With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
 one goes on from there; a run that was broken is played once more first. Ctrl-C and SIGTERM end it
@@ -26,7 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Generic, NamedTuple, TypeVar
 
-from fault_injection import faults, runs, usual_days
+from fault_injection import faults, runs, set_aside_and_signed, usual_days
+from fault_injection.fault_run import FaultRun
+from fault_injection.processor_run import ProcessorRun
 
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.random_lives import lives, smallest
@@ -166,15 +169,20 @@ class Kind(NamedTuple):
         what: its name in the report.
         file: where `--keep` has how far it is.
         invent: seed → the faults of a run.
+        world: the kind of its runs.
     """
 
     what: str
     file: str
     invent: runs.Invent
+    world: runs.World = FaultRun
 
 
 FAULTS = Kind("runs with faults", "faults.kept", runs.stream)
 DAYS = Kind("days of a fleet", "days.kept", usual_days.day)
+SET_ASIDE = Kind(
+    "lives with quarantines and keys", "set_aside.kept", set_aside_and_signed.life, ProcessorRun
+)
 
 
 def run_faults(
@@ -184,12 +192,12 @@ def run_faults(
     progress = Progress(seed, runs.Tally(), keep and keep / kind.file)
     tally, settled = progress.tally, progress.settled
     if tally.broken is not None:  # of a command before; the code may have been mended since
-        again = runs.played(tally.broken.seed, kind.invent)
+        again = runs.played(tally.broken.seed, kind.invent, kind.world)
         tally.broken = again.broken
         settled[faults.ASSIGNORS[faults.beginning(again.seed).assignor]] += again.broken is None
     if tally.generations < generations and tally.broken is None:
         rest = generations - tally.generations
-        results = runs.results(progress.seed, rest, processes, kind.invent)
+        results = runs.results(progress.seed, rest, processes, kind.invent, kind.world)
 
         def so_far(sums: runs.Tally) -> str:
             return f"{sums.generations:,} of {generations:,} generations, {sums.runs:,} runs"
@@ -236,6 +244,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="fault_injection.whole_lives", description=__doc__)
     parser.add_argument("--generations", type=int, default=1_000_000, help="under faults")
     parser.add_argument("--days", type=int, default=100_000, help="generations in days of a fleet")
+    parser.add_argument(
+        "--set-aside", type=int, default=20_000, help="generations with quarantines and keys"
+    )
     parser.add_argument("--lives", type=int, default=20_000, help="that must come to rest")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=SEED, help="of the first run and life")
@@ -252,6 +263,8 @@ def main() -> int:
         kept = run_faults(report, FAULTS, given.seed, given.generations, *rest)
         if given.days and kept and not stop.number:
             kept = run_faults(report, DAYS, given.seed, given.days, *rest)
+        if given.set_aside and kept and not stop.number:
+            kept = run_faults(report, SET_ASIDE, given.seed, given.set_aside, *rest)
         if given.lives and not stop.number:
             kept &= run_lives(report, given.seed, given.lives, *rest)
     if stop.number:

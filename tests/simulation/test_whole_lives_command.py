@@ -21,6 +21,9 @@ from muster import parallel
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.random_lives.random_scenario import ASSIGNORS
 
+NO_MORE = {"days": 0, "set-aside": 0, "lives": 0}
+"""Only runs with faults."""
+
 
 def command(monkeypatch: pytest.MonkeyPatch, file: Path, **given: object) -> tuple[int, str]:
     """The exit code and the report."""
@@ -35,11 +38,18 @@ def test_the_report_has_every_assignor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A few runs and lives: all laws and promises hold, and every assignor came to rest."""
-    lives = {"days": 10, "lives": 7, "seed": 3_000_874, "every": 0}  # one life of each assignor
+    lives = {
+        "days": 10,
+        "set-aside": 10,
+        "lives": 7,
+        "seed": 3_000_874,
+        "every": 0,
+    }  # one life of each assignor
     code, report = command(monkeypatch, tmp_path / "report", generations=20, **lives)
     assert code == 0, report
     assert "runs with faults, seeds 3,000,874 to" in report
     assert "days of a fleet, seeds 3,000,874 to" in report
+    assert "lives with quarantines and keys, seeds 3,000,874 to" in report
     assert "7 of 7 lives kept every promise" in report
     assert all(name in report for name in (*ASSIGNORS, *CONNECT_ASSIGNORS))
     assert report.endswith("every law and every promise held\n")
@@ -55,7 +65,7 @@ def test_a_broken_law_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         for each in MUTANTS
         if each.rule == "a revoked task stays with its holder until it is released"
     )
-    more = {"days": 0, "lives": 0, "keep": tmp_path / "kept"}
+    more = {**NO_MORE, "keep": tmp_path / "kept"}
     with monkeypatch.context() as broken:
         break_rule(mutant, broken)
         broken.setattr("fault_injection.runs.PLAYS_MAX", 3)
@@ -70,9 +80,9 @@ def test_it_goes_on_where_it_was_ended(monkeypatch: pytest.MonkeyPatch, tmp_path
     """Two commands, the second from the file of the first, play what one plays in one go."""
     keep = tmp_path / "kept"
     one, parts = tmp_path / "one", tmp_path / "parts"
-    command(monkeypatch, one, generations=60, days=0, lives=0)
-    command(monkeypatch, parts, generations=20, days=0, lives=0, keep=keep)
-    code, report = command(monkeypatch, parts, generations=60, days=0, lives=0, keep=keep)
+    command(monkeypatch, one, generations=60, **NO_MORE)
+    command(monkeypatch, parts, generations=20, **NO_MORE, keep=keep)
+    code, report = command(monkeypatch, parts, generations=60, **NO_MORE, keep=keep)
     assert code == 0
     runs = [line for line in report.splitlines() if " processes" not in line]
     assert runs == [line for line in one.read_text().splitlines() if " processes" not in line]

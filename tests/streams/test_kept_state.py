@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 from support.streams.kept_groups import MOMENTS, KeptGroup
 from support.streams.kept_groups import record as record_moments
+from support.streams.operator import LANE, G, Operator, config, join, nothing_in_memory
 
 from muster.protocol.events import Heartbeat, Join, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, MemberAssignment
 from muster.streams.batch import stored_values
 from muster.streams.batch.stored_values import Stored
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+__all__ = ["nothing_in_memory"]
 
 FOLDER = Path(__file__).parent.parent / "golden" / "state"
 KEPT = [
@@ -76,6 +80,24 @@ def test_goes_on_from_a_liveness_that_cannot_be_read(moment: dict[str, Any], pla
     asked = {r.member for r in group.published if isinstance(r, MemberAssignment) and r.report}
     away = {m.id for m in group.snapshot.members if m.instance_id is not None}
     assert {MemberId(name) for name in moment["members"]} - away <= asked
+
+
+def test_a_liveness_that_cannot_be_read_shortens_no_session() -> None:
+    """Heartbeats that the job before has read are lost with it, and leases follow from them."""
+    settings = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 2_000}
+    before = Operator()
+    before.feed(1_000, config(settings=settings), join())
+    liveness = bytearray(before.stored(LANE)[0] or b"")
+    liveness[stored_values.HEADER.size] = 250
+    before.tester.updateValueState("liveness", LANE, (bytes(liveness),))
+    operator = Operator(epoch=8)
+    operator.goes_on(before, LANE)
+    members = []
+    for silent_ms in (0, 4_000, 8_000, 9_999, 10_000):
+        operator.feed(90_000 + silent_ms, Tick(group=G))
+        record = Stored(*operator.stored(LANE)).record(G)
+        members.append(record is not None and len(record.members))
+    assert members == [1, 1, 1, 1, 0]
 
 
 def test_the_newest_file_is_of_this_version(tmp_path: Path) -> None:

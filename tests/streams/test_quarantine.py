@@ -393,3 +393,92 @@ def test_a_careful_job_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = newest(operator.feed(2_000, join("n"), join(POISON)))
     assert snapshot.quarantine is not None
     assert not Operator(careful_until_ms=wall_ms() - 1).processor._is_suspect
+
+
+@pytest.mark.parametrize("are_kept", [True, False])
+def test_a_release_begins_the_sessions(monkeypatch: pytest.MonkeyPatch, are_kept: bool) -> None:
+    """The quarantine took no heartbeats, so a member has its whole session from the release on.
+
+    It may have written a heartbeat just before, and used its tasks for a session from then. Random
+    lives found it (`set_aside_and_signed`): it expired a step of its session too early, or at once,
+    and another member got its tasks. `are_kept`: the release takes up the stored rows.
+    """
+    session_ms = 10_000
+    settings = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 2_000}
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(settings=settings), join())
+    operator.feed(4_900, Tick(group=G))
+    operator.feed(8_800, Tick(group=G))
+    repeated(operator, 9_000, join(POISON))
+    if are_kept:
+        monkeypatch.setattr(group_batch, "advance", advance)
+    operator.feed(90_000, config(settings=settings), Tick(group=G))
+    members = []
+    for silent_ms in (4_000, 8_000, session_ms - 1, session_ms):
+        operator.feed(90_000 + silent_ms, Tick(group=G))
+        record = Stored(*operator.stored(LANE)).record(G)
+        members.append(record is not None and M in {m.id for m in record.members})
+    assert members == [True, True, True, False]
+
+
+def test_a_release_asks_each_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that says only that a copy has caught up changes no digest, and was refused.
+
+    Random lives found it (`set_aside_and_signed`, seed 39): the learner of a released group stayed
+    a learner without end. Each member is asked at its second heartbeat, once.
+    """
+    poisoned(monkeypatch, poisons=lambda event: isinstance(event, Tick))
+    operator = Operator()
+    (granted,) = of_kind(operator.feed(1_000, config(), join()), MemberAssignment)
+    repeated(operator, 2_000, Tick(group=G))
+    monkeypatch.setattr(group_batch, "advance", advance)
+    operator.feed(9_000, config())
+    digest = Holding(active=granted.active).digest()
+    beat = Heartbeat(group=G, member=M, epoch=granted.epoch, digest=digest)
+    asked = [
+        [record.report for record in of_kind(operator.feed(at_ms, beat), MemberAssignment)]
+        for at_ms in (9_100, 9_200, 9_300)
+    ]
+    assert asked == [[], [True], []]
+
+
+def test_what_a_first_attempt_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt of a batch published a grant; the repeated one is killed, and again.
+
+    After a release without the rows the group does not know the member that it granted tasks to.
+    Another member that joins gets none of them before that one must have stopped.
+    """
+    session_ms = 10_000
+    settings = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 2_000}
+    operator, attempt = Operator(), Operator()
+    operator.feed(1_000, config(settings=settings))
+    attempt.goes_on(operator, LANE)
+    (granted,) = of_kind(attempt.feed(2_000, join()), MemberAssignment)
+    assert len(granted.active) == 4
+    poisoned(monkeypatch, poisons=lambda event: event.origin.at_ms == 2_000)
+    operator._offsets["muster.membership"] = -1
+    processor._cache.clear()
+    assert newest(repeated(operator, 2_000, join())).quarantine is not None
+    operator.feed(9_000, config(settings=settings), Tick(group=G))
+    records = operator.feed(9_100, join("n"))
+    (asked,) = of_kind(records, MemberAssignment)
+    assert (len(asked.active), asked.report) == (0, True)
+    answer = Report(
+        group=G,
+        member=MemberId("n"),
+        incarnation=5,
+        epoch=asked.epoch,
+        revision=asked.revision,
+        holding=Holding(),
+        coordinator_epoch=7,
+    )
+    wake_up = (of_kind(operator.feed(9_200, answer), WakeUp) or of_kind(records, WakeUp))[-1]
+    at_ms = 9_200
+    while not any(len(r.active) for r in of_kind(records, MemberAssignment)):
+        at_ms += 2_000
+        assert at_ms < 60_000
+        beat = Heartbeat(group=G, member=MemberId("n"), epoch=0, digest=Holding().digest())
+        records = operator.feed(at_ms, Tick(group=G, published=wake_up.published), beat)
+        wake_up = (of_kind(records, WakeUp) or [wake_up])[-1]
+    assert at_ms >= 9_000 + session_ms

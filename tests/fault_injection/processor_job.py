@@ -1,0 +1,316 @@
+"""Coordinators that are the real `GroupProcessor`, bytes in and bytes out, without a JVM.
+
+A batch runs on the values that the last committed batch stored, so a job that starts again repeats
+it on the same values. Some records end the process that works on them: then the job ends, and the
+next one repeats the batch in child processes, as in `muster.streams.processor`; or another process
+takes over without a checkpoint. A child process is played in this one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from fault_injection.checker import LawBroken, forgotten_drain, misplaced
+from fault_injection.faulty_jobs import FaultyJob, FaultyJobs
+from pyspark.sql.streaming.tws_tester import TwsTester
+from pyspark.sql.types import Row
+
+from muster.protocol import codec
+from muster.protocol.events import Event, Mark, Tick
+from muster.protocol.keyring import Keyring
+from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.topics import TOPICS, TopicKind
+from muster.simulation.jobs import FIRST_EPOCH, Batch, Checkpoint, Offsets
+from muster.simulation.log import GROUP, delay
+from muster.state.group import Group
+from muster.state.machine import Step
+from muster.streams import crash_loop, processor
+from muster.streams.batch import group_batch
+from muster.streams.batch.child_process import ChildFailed
+from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
+from muster.streams.batch.stored_values import Stored
+from muster.streams.checkpoint.unverified_groups import UNVERIFIED_MS
+from muster.streams.processor import GroupProcessor
+from muster.streams.source import HEADER, input_topics, lane_of
+
+if TYPE_CHECKING:
+    from fault_injection.processor_run import ProcessorRun
+
+PREFIX = "muster"
+INPUT = input_topics([PREFIX])
+LANE = lane_of(PREFIX, GROUP.encode())
+_PARTITIONS = {topic.name(PREFIX): 1 for topic in TOPICS}
+_REBUILD_MS = 20_000
+NOTHING = Stored()
+_READ_AGAIN = (0, 0, 5, 50)
+"""How many old rows a start without a checkpoint may read, because another group needs them."""
+
+
+class ProcessEnded(BaseException):
+    """The process of the processor has ended."""
+
+
+class DeadlyProcessor(GroupProcessor):
+    """The processor; some records end its process.
+
+    Attributes:
+        deadly: whether these packed rows end the process; its second argument says that the process
+            is a child.
+    """
+
+    deadly: Callable[[Sequence[bytes], bool], bool]
+    _is_child = False
+
+    def _run(self, rows: Rows) -> BatchResult:
+        if self.deadly(rows.entries, self._is_child):
+            raise ProcessEnded
+        return super()._run(rows)
+
+    def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
+        """Play a child process: its changes to memory are lost, and its answer is pickled."""
+        before = deepcopy((self._letter_budget, self._large_configs))
+        self._is_child = True
+        try:
+            taken = work()
+            budget = self._letter_budget
+        except ProcessEnded:
+            raise ChildFailed("its process was killed") from None
+        finally:
+            self._is_child = False
+            self._letter_budget, self._large_configs = before
+        self._letter_budget = budget
+        rows, stored = pickle.loads(pickle.dumps((taken.rows, taken.stored)))
+        return BatchResult(rows, None, stored)
+
+
+@dataclass(slots=True)
+class StoreCheckpoint(Checkpoint):
+    """The checkpoint of a coordinator with a state store.
+
+    Attributes:
+        stored: what the state store has of the group.
+        initial: the snapshot that was read back, for the first batch.
+        unverified_until_ms: see `muster.streams.checkpoint.unverified_groups`.
+        obeyed: whether all earlier coordinators obey its ticks.
+        is_suspect: whether the batch that is begun is repeated in child processes.
+    """
+
+    stored: Stored = NOTHING
+    initial: GroupSnapshot | None = None
+    unverified_until_ms: int = 0
+    obeyed: bool = False
+    is_suspect: bool = False
+
+    def restored(self) -> Group:
+        """The group as the last committed batch left it, or as it was read back."""
+        return group_of(self.stored) if self.initial is None else Group.recover(self.initial)
+
+
+def group_of(stored: Stored) -> Group:
+    """The group of stored values."""
+    return group_batch.restore(GROUP, stored)
+
+
+class ProcessorJob(FaultyJob):
+    """One coordinator.
+
+    Attributes:
+        keyring: gives the keyring as the job has it now; None = it has no signing keys.
+        is_careful: whether it runs every group batch in a child process.
+    """
+
+    checkpoint: StoreCheckpoint
+
+    def __init__(
+        self,
+        world: ProcessorRun,
+        epoch: int,
+        checkpoint: StoreCheckpoint,
+        keyring: Callable[[], Keyring] | None,
+        *,
+        is_careful: bool,
+    ) -> None:
+        super().__init__(world.log, epoch, checkpoint)
+        self.keyring = keyring
+        self.is_careful = is_careful
+        self._world = world
+        self._cache: Any = type(processor._cache)()
+        self._pending = checkpoint.stored
+
+    def decide(self, events: Sequence[Event]) -> Step:
+        """Run the processor for the events of a batch.
+
+        Raises:
+            ProcessEnded: an event has ended its process.
+            LawBroken: a drain was forgotten, a job is placed where it may not run, or a letter says
+                that something is wrong in muster.
+        """
+        signed = self.keyring is not None
+        rows = [Row(lane=LANE, entry=self._world.packed(e.origin, signed)) for e in events]
+        before = self.checkpoint.stored
+        with self._process():
+            tester = self._tester()
+            written = tester.test(LANE, rows)
+            values = [tester.peekValueState(name, LANE) for name in ("liveness", "snapshot")]
+            kept = self._cache.get(LANE)
+        after = Stored(*(None if value is None else value[0] for value in values))
+        self._pending = after
+        group = group_of(after) if kept is None or kept.stored != after else kept.group
+        records = tuple(map(record_of, written))
+        self._world.note_letters([r for r in records if isinstance(r, Rejected)])
+        self._world.note_quarantine(before, after, events)
+        changed = any(isinstance(r, GroupSnapshot) for r in records)
+        self.generations += group.generation > self.group.generation
+        self._check(events, group, is_usual=not (before.is_quarantined or after.is_quarantined))
+        return Step(group, records, None, changed)
+
+    def _check(self, events: Sequence[Event], group: Group, *, is_usual: bool) -> None:
+        if not is_usual:
+            return
+        broken = forgotten_drain(self.group, events, group)
+        is_placed = group.target.generation > self.group.target.generation
+        if broken is None and is_placed and not group.target.is_overtaken:
+            broken = misplaced(group)
+        if broken is not None:
+            raise LawBroken(broken)
+
+    def commit(self) -> None:
+        """The batch has been published."""
+        assert self.batch is not None
+        checkpoint = self.checkpoint
+        checkpoint.stored, checkpoint.initial = self._pending, None
+        checkpoint.through, checkpoint.begun = self.batch.end, None
+        checkpoint.is_suspect = False
+        self.batch = None
+
+    @contextmanager
+    def _process(self) -> Iterator[None]:
+        """The memory of the job's Python process."""
+        memory = processor._cache, processor._key_file
+        processor._cache = self._cache
+        processor._key_file = lambda path: self  # type: ignore[assignment]  # see `current`
+        try:
+            yield
+        finally:
+            processor._cache, processor._key_file = memory
+
+    def current(self) -> Keyring:
+        """The keyring as the job has it now."""
+        assert self.keyring is not None
+        return self.keyring()
+
+    def _tester(self) -> TwsTester:
+        checkpoint = self.checkpoint
+        publisher = Publisher(
+            self.epoch,
+            _PARTITIONS,
+            _REBUILD_MS,
+            unverified_until_ms=checkpoint.unverified_until_ms,
+            check_share=1.0,
+            predecessors_obey=checkpoint.obeyed,
+        )
+        signing_keys = None if self.keyring is None else "keys.json"
+        run = DeadlyProcessor({PREFIX: publisher}, INPUT, signing_keys=signing_keys)
+        run.deadly = self._world.deadly
+        initial = checkpoint.initial
+        rows: list[tuple[bytes, Row]] = []
+        if initial is not None:
+            snapshot, quarantined = codec.encode(initial).value, initial.quarantine is not None
+            rows.append((LANE, Row(lane=LANE, snapshot=snapshot, quarantined=quarantined)))
+        tester = TwsTester(run, initialStateRow=rows or None)
+        run._is_suspect = checkpoint.is_suspect or self.is_careful
+        for name in ("liveness", "snapshot"):
+            value = getattr(checkpoint.stored, name)
+            if value is not None:
+                tester.updateValueState(name, LANE, (value,))
+        return tester
+
+
+def record_of(row: Row) -> Record:
+    """The record of a row that the processor wrote."""
+    kind = TopicKind(row.topic.rpartition(".")[2])
+    return codec.decode_record(kind, row.key, row.value)
+
+
+class ProcessorJobs(FaultyJobs):
+    """All running coordinators."""
+
+    _simulation: ProcessorRun
+
+    def begin(self, checkpoint: Checkpoint | None = None) -> None:
+        """Start a coordinator; without a checkpoint it recovers from the published records."""
+        world, epoch = self._simulation, next(self._epochs)
+        is_new = checkpoint is None
+        known = self._new_checkpoint(epoch) if checkpoint is None else checkpoint
+        assert isinstance(known, StoreCheckpoint)
+        is_careful = is_new and epoch >= FIRST_EPOCH + crash_loop.CLAIMS_MAX - 1
+        job = ProcessorJob(world, epoch, known, world.keyring_of_job(), is_careful=is_careful)
+        job.behind_until = self.next_behind_until
+        self.newest = job
+        self.running.append(job)
+        world.send(Tick(group=GROUP, published=Mark(epoch, 0)))
+        self._wake(job, 1.0)
+
+    def _new_checkpoint(self, epoch: int) -> StoreCheckpoint:
+        world, rng = self._simulation, Random(f"start/{epoch}/{self._simulation.seed}")
+        snapshot = self._log.snapshot
+        is_first = epoch == FIRST_EPOCH
+        through: Offsets = {"membership": 0, "config": 0, "lag": 0}
+        if snapshot is not None:
+            for topic, _, offset in snapshot.through:
+                kind = topic.rpartition(".")[2]
+                again = 0 if kind == "config" else rng.choice(_READ_AGAIN)
+                through[kind] = max(0, offset + 1 - again)
+            through["config"] = 0
+        return StoreCheckpoint(
+            through=through,
+            initial=snapshot,
+            unverified_until_ms=0 if is_first else int(world.now) + UNVERIFIED_MS,
+            obeyed=not is_first and world.predecessors_obey,
+        )
+
+    def restart(self, written: int, *, checkpoint: bool, in_order: bool = False) -> None:
+        """The newest coordinator ends in the middle of a write, and soon starts again."""
+        job = self.newest
+        if job is not None:
+            job.checkpoint.is_suspect = not in_order and job.checkpoint.begun is not None
+        super().restart(written, checkpoint=checkpoint)
+
+    def _compute(self, job: ProcessorJob) -> None:
+        try:
+            super()._compute(job)
+        except ProcessEnded:
+            self._died(job)
+
+    def _died(self, job: ProcessorJob) -> None:
+        """The process of a coordinator ended in a batch; it starts again, or another takes over."""
+        was_newest = self.newest is job
+        self._simulation.trace_line(f"coordinator {job.epoch}: its process is killed")
+        self._end(job)
+        job.checkpoint.is_suspect = True
+        left = None if self._simulation.is_pair else job.checkpoint
+
+        def again() -> None:
+            if self.newest is None:
+                self.begin(left)
+
+        if was_newest:
+            self._simulation.at(self._simulation.now + delay(self._rng, 50), again)
+
+    def _write(self, job: ProcessorJob, batch: Batch, percent: int) -> None:
+        super()._write(job, batch, percent)
+        gone = [r for r in batch.step.records if isinstance(r, GroupGone)]
+        if gone and percent == 100:
+            self._log.snapshot = None
+
+
+def offset_of(entry: bytes) -> tuple[str, int]:
+    """Topic and offset of a packed row."""
+    _, number, _, offset, _ = HEADER.unpack_from(entry)
+    return INPUT[number].rpartition(".")[2], offset
