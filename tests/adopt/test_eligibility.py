@@ -207,7 +207,7 @@ def test_a_cluster_that_rebalances(monkeypatch, capsys):
         (["--answer-timeout-ms", "7000"], "less than --session-timeout-ms"),
         (["--weight", "orders=0"], "expected a number above 0"),
         (["--weight", "lag", "--weight", "orders=2"], "one measure, or weights NAME=N"),
-        (["--pin", "a"], "expected KEY=VALUE"),
+        (["--pin", "a"], "expected JOB=WORKER"),
     ],
 )
 def test_bad_options(words, said, capsys):

@@ -183,7 +183,7 @@ def test_the_clock_command_ends_with_its_thread(monkeypatch: pytest.MonkeyPatch)
         log_format="console",
         bootstrap_server="localhost:1",
         command_config=None,
-        topic_prefix=None,
+        topic_prefix=[],
         signing_keys=None,
         discovery=False,
     )
