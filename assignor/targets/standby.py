@@ -139,8 +139,10 @@ def _placeable(request: StandbyRequest, tasks: IntArray, need: Counts) -> Counts
     """int64[U]: how many copies of each unit's tasks find members that may have them."""
     assert request.may is not None
     usable, unit = request.capacity > 0, request.view.tasks.unit_of[tasks]
-    able = np.count_nonzero(request.may[usable], axis=0)[unit] - usable[request.target[tasks]]
-    copies = np.clip(need[tasks], 0, able)
+    owner = request.target[tasks]
+    able = np.count_nonzero(request.may[usable], axis=0)[unit]
+    able -= np.append(usable, False)[owner] & request.may[owner, unit]  # the last: no owner
+    copies = np.minimum(need[tasks], able)
     return np.bincount(unit, copies, request.may.shape[1]).astype(np.int64)
 
 
