@@ -6,14 +6,14 @@ a group's newest record, applies the change to it as the coordinator would, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from muster import plugins
 from muster.assignor.check import valid
-from muster.assignor.errors import UnknownAssignor
+from muster.assignor.errors import UnknownAssignor, answer_of
 from muster.assignor.ignored_settings import ignored_pins, ignored_settings
 from muster.assignor.model import Assignor, Placement
 from muster.assignor.score import score
@@ -42,6 +42,7 @@ def planned(
     assignor: str | None = None,
     tasks: object = None,
     trusts_assignor: bool = False,
+    places: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The output of `muster assign` for a live group after a change.
 
@@ -50,6 +51,7 @@ def planned(
     Args:
         snapshot: the group's newest record.
         add: members that join, as in a problem file.
+        places: where each of `add` is from, for messages; empty = they have numbers.
         remove: ids of members that leave.
         config: settings that change.
         assignor: another assignor; None = the group's.
@@ -75,7 +77,8 @@ def planned(
     units = None if tasks is None else parse_tasks(tasks)
     group = merged(snapshot.group, old, Change(assignor, config or {}, units))
     known = Names(TaskTable(group.tasks))
-    rows = [parse_member(raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
+    places = places or [f"member {n}" for n, _ in enumerate(add or [], 1)]
+    rows = [parse_member(raw, known, place) for raw, place in zip(add or [], places, strict=True)]
     joins = [_join(snapshot, row, known) for row in rows]
     drains = [Drain(group=snapshot.group, member=MemberId(r.id)) for r in rows if r.draining]
     leaves = [
@@ -87,8 +90,9 @@ def planned(
     view = after.view
     _refuse_others(joins, {*view.members, *after.left_out} - (there - set(remove or [])))
     placer = _placer(group.assignor, is_own=trusts_assignor and assignor is not None)
-    placement = placer.assign(view)
-    valid(view, placement)
+    with answer_of(group.assignor):
+        placement = placer.assign(view)
+        valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     moves = [move_json(move) for move in after.moves(placement.reasons)]
     quarantined = refuses_events(snapshot)
