@@ -15,7 +15,7 @@ from muster import plugins
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor, answer_of
 from muster.assignor.ignored_settings import ignored_pins, ignored_settings
-from muster.assignor.model import Assignor, Placement
+from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.score import score
 from muster.documents.group_config import Change, merged
 from muster.documents.members import MemberRow, Names, parse_member
@@ -77,8 +77,7 @@ def planned(
     units = None if tasks is None else parse_tasks(tasks)
     group = merged(snapshot.group, old, Change(assignor, config or {}, units))
     known = Names(TaskTable(group.tasks))
-    places = places or [f"member {n}" for n, _ in enumerate(add or [], 1)]
-    rows = [parse_member(raw, known, place) for raw, place in zip(add or [], places, strict=True)]
+    rows = _rows(add or [], places, known)
     joins = [_join(snapshot, row, known) for row in rows]
     drains = [Drain(group=snapshot.group, member=MemberId(r.id)) for r in rows if r.draining]
     leaves = [
@@ -90,9 +89,7 @@ def planned(
     view = after.view
     _refuse_others(joins, {*view.members, *after.left_out} - (there - set(remove or [])))
     placer = _placer(group.assignor, is_own=trusts_assignor and assignor is not None)
-    with answer_of(group.assignor):
-        placement = placer.assign(view)
-        valid(view, placement)
+    placement = _placed(view, placer, group.assignor)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     moves = [move_json(move) for move in after.moves(placement.reasons)]
     quarantined = refuses_events(snapshot)
@@ -105,6 +102,20 @@ def planned(
     more = {"left_out": dict(sorted(after.left_out.items())), "warnings": warnings}
     told = {"moves": moves} | {key: value for key, value in more.items() if value}
     return answer(problem, view, placement) | told
+
+
+def _rows(add: Sequence[object], places: Sequence[str], known: Names) -> list[MemberRow]:
+    """The members that join, read; `places` as in `planned`."""
+    places = places or [f"member {number}" for number in range(1, len(add) + 1)]
+    return [parse_member(raw, known, place) for raw, place in zip(add, places, strict=True)]
+
+
+def _placed(view: GroupView, placer: Assignor, name: str) -> Placement:
+    """The assignor's answer, which is valid; an error names the assignor."""
+    with answer_of(name):
+        placement = placer.assign(view)
+        valid(view, placement)
+    return placement
 
 
 def _refuse_others(joins: Iterable[Join], joined: Set[str]) -> None:
