@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from muster.protocol.errors import MusterError
+
+RIGHT = {
+    "UNKNOWN_PROCESS_ID": "the group has no such member; an answer names present members only",
+    "MISSING_PROCESS_ID": "an answer has an entry for each member of the group, if only an empty"
+    " one",
+}
+"""What would be right in place of a violation whose name does not say it."""
 
 
 class AssignorError(MusterError):
@@ -23,10 +33,12 @@ class InvalidPlacement(AssignorError):
         error: the violation's name (KIP-924's where it has one).
         task: printed id of the task concerned; None when the violation is about a member.
         member: member concerned, None when the violation is about a task alone.
+        assignor: whose answer it is, as `answer_of` notes; empty = the caller says it.
     """
 
     def __init__(self, error: str, task: str | None = None, member: str | None = None) -> None:
         super().__init__(error, task, member)
+        self.assignor = ""
         self.error = error
         self.task = task
         self.member = member
@@ -36,4 +48,17 @@ class InvalidPlacement(AssignorError):
             f"task {self.task}" if self.task else "",
             f"member {self.member}" if self.member else "",
         ]
-        return " ".join([self.error, *filter(None, about)])
+        violation = " ".join([self.error, *filter(None, about)])
+        right = f": {RIGHT[self.error]}" if self.error in RIGHT else ""
+        who = f"the answer of assignor {self.assignor} is refused: " if self.assignor else ""
+        return f"{who}{violation}{right}"
+
+
+@contextmanager
+def answer_of(assignor: str) -> Iterator[None]:
+    """Note in an `InvalidPlacement` whose answer it refuses."""
+    try:
+        yield
+    except InvalidPlacement as error:
+        error.assignor = assignor
+        raise

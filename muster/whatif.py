@@ -6,16 +6,16 @@ a group's newest record, applies the change to it as the coordinator would, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from muster import plugins
 from muster.assignor.check import valid
-from muster.assignor.errors import UnknownAssignor
+from muster.assignor.errors import UnknownAssignor, answer_of
 from muster.assignor.ignored_settings import ignored_pins, ignored_settings
-from muster.assignor.model import Assignor, Placement
+from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.score import score
 from muster.documents.group_config import Change, merged
 from muster.documents.members import MemberRow, Names, parse_member
@@ -42,6 +42,7 @@ def planned(
     assignor: str | None = None,
     tasks: object = None,
     trusts_assignor: bool = False,
+    places: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The output of `muster assign` for a live group after a change.
 
@@ -50,6 +51,7 @@ def planned(
     Args:
         snapshot: the group's newest record.
         add: members that join, as in a problem file.
+        places: where each of `add` is from, for messages; empty = they have numbers.
         remove: ids of members that leave.
         config: settings that change.
         assignor: another assignor; None = the group's.
@@ -75,7 +77,7 @@ def planned(
     units = None if tasks is None else parse_tasks(tasks)
     group = merged(snapshot.group, old, Change(assignor, config or {}, units))
     known = Names(TaskTable(group.tasks))
-    rows = [parse_member(raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
+    rows = _rows(add or [], places, known)
     joins = [_join(snapshot, row, known) for row in rows]
     drains = [Drain(group=snapshot.group, member=MemberId(r.id)) for r in rows if r.draining]
     leaves = [
@@ -87,8 +89,7 @@ def planned(
     view = after.view
     _refuse_others(joins, {*view.members, *after.left_out} - (there - set(remove or [])))
     placer = _placer(group.assignor, is_own=trusts_assignor and assignor is not None)
-    placement = placer.assign(view)
-    valid(view, placement)
+    placement = _placed(view, placer, group.assignor)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     moves = [move_json(move) for move in after.moves(placement.reasons)]
     quarantined = refuses_events(snapshot)
@@ -101,6 +102,20 @@ def planned(
     more = {"left_out": dict(sorted(after.left_out.items())), "warnings": warnings}
     told = {"moves": moves} | {key: value for key, value in more.items() if value}
     return answer(problem, view, placement) | told
+
+
+def _rows(add: Sequence[object], places: Sequence[str], known: Names) -> list[MemberRow]:
+    """The members that join, read; `places` as in `planned`."""
+    places = places or [f"member {number}" for number in range(1, len(add) + 1)]
+    return [parse_member(raw, known, place) for raw, place in zip(add, places, strict=True)]
+
+
+def _placed(view: GroupView, placer: Assignor, name: str) -> Placement:
+    """The assignor's answer, which is valid; an error names the assignor."""
+    with answer_of(name):
+        placement = placer.assign(view)
+        valid(view, placement)
+    return placement
 
 
 def _refuse_others(joins: Iterable[Join], joined: Set[str]) -> None:

@@ -46,6 +46,16 @@ class ConfigError(MusterError):
         return f"{self.key[:_LONGEST]}: {shown} is not accepted; expected {self.accepted}"
 
 
+class UnknownSetting(ConfigError):
+    """A key is not a setting; `accepted` says in words what to use instead.
+
+    Operator action: write the key that the message names; `muster config describe` lists all.
+    """
+
+    def __str__(self) -> str:
+        return f"no setting {self.key[:_LONGEST]!r}: {self.accepted}"
+
+
 class ProtocolError(MusterError):
     """Bytes or values that break the protocol."""
 

@@ -48,7 +48,7 @@ def offsets(low: int) -> Accepted:
 
 def count(low: int) -> Accepted:
     """A number of things, below 2^31."""
-    return Accepted("a whole number", _between(low, None), _whole(low, INT_MAX))
+    return Accepted("a whole number", _between(low, INT_MAX), _whole(low, INT_MAX))
 
 
 def count_or_nothing(low: int = 0) -> Accepted:
@@ -57,7 +57,7 @@ def count_or_nothing(low: int = 0) -> Accepted:
     def read(value: object) -> Value:
         return None if value is None or value in ("", "null") else _whole(low, INT_MAX)(value)
 
-    return Accepted("a whole number", f"{_between(low, None)}, or null", read)
+    return Accepted("a whole number", f"{_between(low, INT_MAX)}, or null", read)
 
 
 def percentage(high: int) -> Accepted:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from muster.protocol.errors import ConfigError
+from muster.protocol.errors import ConfigError, UnknownSetting
 from muster.protocol.setting_values import (
     INT_MAX,
     LONG_MAX,
@@ -311,13 +311,14 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     Missing ones have their defaults, some of which depend on the assignor (`Setting.defaults`).
 
     Raises:
-        ConfigError: an unknown key, or a value that is not accepted; it names the key.
+        UnknownSetting: an unknown key; it names a similar one.
+        ConfigError: a value that is not accepted; it names the key.
     """
     by_field: dict[str, Any] = {}
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
-            raise ConfigError(key, value, instead_of(key, KEYS))
+            raise UnknownSetting(key, value, instead_of(key, KEYS))
         try:
             by_field[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):

@@ -50,6 +50,10 @@ def instead_of(key: str, keys: Collection[str]) -> str:
     bare = next((known for known in keys if key.endswith(f".{known}")), None)
     if bare is not None:
         return f"the key {bare}, without what is before it"
+    return ELSEWHERE.get(key) or nearest_of(key, keys)
+
+
+def nearest_of(key: str, keys: Collection[str]) -> str:
+    """The setting that an unknown key most resembles; without one, where all are listed."""
     near = get_close_matches(key, keys, n=1)
-    known = f"one of {', '.join(keys)}"
-    return ELSEWHERE.get(key, f"{near[0]}, or another {known}" if near else known)
+    return f"did you mean {near[0]}?" if near else "muster config describe lists all settings"

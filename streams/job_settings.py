@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 from muster.kafka.client_settings import HIDDEN, ClientSettings, client_settings, is_secret
 from muster.plugins import names_in
-from muster.protocol.errors import ConfigError
+from muster.protocol.errors import ConfigError, UnknownSetting
 from muster.protocol.tasks import GROUP_TASKS_MAX
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS
+from muster.protocol.unknown_names import nearest_of
 from muster.schemas import WriterSchema, read_schemas
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -344,13 +345,22 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
         else:
             setting = _BY_KEY.get(key)
             if setting is None:
-                shown = HIDDEN if is_secret(key) else value
-                raise ConfigError(key, shown, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
+                raise UnknownSetting(key, None, _instead_of(key))
             try:
                 own[setting.field] = setting.read(value)
             except ValueError:
                 raise ConfigError(key, value, setting.accepted) from None
     return spark, kafka, own
+
+
+def _instead_of(key: str) -> str:
+    """What to write instead of a key that is not a setting of the job."""
+    if key.startswith("muster."):
+        return nearest_of(key, _BY_KEY)
+    return (
+        "keys begin with spark. (Spark's), kafka. (its clients') or muster.; muster config describe"
+        " lists those of muster"
+    )
 
 
 def _spark_value(key: str, value: str) -> str:

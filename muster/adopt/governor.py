@@ -462,7 +462,7 @@ class Governor:
         was_unwritten = self._tasks.is_unwritten
         self._tasks.written(outcome, now)
         if was_unwritten and not self._tasks.is_unwritten and self._decided_locally:
-            self._send(self._sessions.write_local_decision(now))
+            self._send(self._sessions.write_local_decision(now, self._tasks.config.assignor))
 
     def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
         self._snapshot = snapshot
@@ -568,7 +568,7 @@ class Governor:
         self._to(State.LEADING, now + self._options.beat_ms)
         self._send(self._sessions.answered(self._answers, now))
         if self._decided_locally:
-            self._send(self._sessions.write_local_decision(now))
+            self._send(self._sessions.write_local_decision(now, self._tasks.config.assignor))
         self._on_decision(now)
 
     def _note_round(self, now: int) -> None:

@@ -25,7 +25,7 @@ from muster.protocol.digest import fnv1a64
 from muster.protocol.events import Join, Leave
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
-from muster.protocol.settings import CONNECT_PROTOCOLS
+from muster.protocol.settings import CONNECT_ASSIGNORS, CONNECT_PROTOCOLS
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.session import Session
 from muster.worker.session_messages import (
@@ -149,27 +149,48 @@ class MemberSessions:
                 sends += self._step(name, Released(Role.ACTIVE, back), now_ms)
         return sends
 
-    def write_local_decision(self, now_ms: int) -> list[Send]:
+    def write_local_decision(self, now_ms: int, assignor: str) -> list[Send]:
         """Write to muster's log what the governor decided without the coordinator.
 
         A session whose member runs other tasks than the coordinator assigned leaves, and joins
         with the tasks that the member runs. All leaves come before the joins, so that no task
         that a join names has another owner.
+
+        With Connect's assignors, if all would leave, one stays, and joins again with the
+        incarnation that it has: a group that is empty for a moment forgets for which lost worker
+        its jobs wait. Other assignors would give the one that stays the tasks of those that have
+        left, if a coordinator reads the leaves before the joins.
         """
-        differing = [
-            name
+        assigned = {
+            name: each.joined_with if (record := each.session.record) is None else record.active
             for name, each in self._members.items()
-            if each.holds != (each.joined_with if (r := each.session.record) is None else r.active)
-        ]
+        }
+        differing = [name for name, each in self._members.items() if each.holds != assigned[name]]
+        is_in_group = {
+            name: each.session.state in (State.MEMBER, State.JOINING)
+            for name, each in self._members.items()
+        }
+        stays, staying = None, self._members.keys() - set(differing)
+        if assignor in CONNECT_ASSIGNORS and not any(is_in_group[name] for name in staying):
+            stays = self._one_to_stay({n: assigned[n] for n in differing if is_in_group[n]})
         leaves: list[Send] = []
         joins: list[Send] = []
         for name in differing:
             each = self._members[name]
             join, holds = each.session.profile, each.holds
-            if each.session.state in (State.MEMBER, State.JOINING):
+            if is_in_group[name] and name != stays:
                 leaves += self._leave(name, now_ms)
-            joins += self._begin(join, holds, None, now_ms)
+            incarnation = each.session.incarnation if name == stays else None
+            joins += self._begin(join, holds, incarnation, now_ms)
         return [*leaves, *joins]
+
+    def _one_to_stay(self, assigned: Mapping[str, TaskSet]) -> str | None:
+        """A member of whose assigned tasks no other member runs one; None = there is none."""
+        for name, tasks in assigned.items():
+            others = (each.holds for other, each in self._members.items() if other != name)
+            if not any(tasks & holds for holds in others):
+                return name
+        return None
 
     def leave_all(self, now_ms: int) -> list[Send]:
         """Let every session leave muster's group, because the group is handed back."""

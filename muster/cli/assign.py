@@ -15,7 +15,7 @@ from typing import Any
 
 from muster import plugins
 from muster.assignor.check import UNKNOWN_TASK_ID, valid
-from muster.assignor.errors import UnknownAssignor
+from muster.assignor.errors import UnknownAssignor, answer_of
 from muster.assignor.ignored_settings import ignored_pins, ignored_settings
 from muster.assignor.kip924.plugin_answer import TaskAssignmentException, unchanged
 from muster.assignor.kip924.validation import Claim, first_violation
@@ -69,7 +69,8 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
     started = time.perf_counter_ns()
     view, placement = _placed(problem, assignor)
     elapsed_ns = [time.perf_counter_ns() - started]
-    valid(view, placement)
+    with answer_of(problem.assignor):
+        valid(view, placement)
     document = answer(problem, view, placement)
     for _ in range((repeat or 1) - 1):
         started = time.perf_counter_ns()
@@ -90,7 +91,8 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
 def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]:
     view = problem.view()
     try:
-        return view, assignor.assign(view)
+        with answer_of(problem.assignor):
+            return view, assignor.assign(view)
     except TaskAssignmentException as later:
         return view, unchanged(view, later)
 

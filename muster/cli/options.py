@@ -185,6 +185,11 @@ def changes(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def member_places(args: argparse.Namespace) -> list[str]:
+    """Where each member of `--add-member` is from, for messages: its file."""
+    return [f"{path}: member" for path in args.add_member]
+
+
 def _member(path: str) -> dict[str, Any]:
     member = load(path)
     if not isinstance(member, dict):

@@ -11,7 +11,15 @@ import argparse
 import json
 import sys
 
-from muster.cli.options import add_changes, add_format, add_kafka, changes, group_id, kafka_settings
+from muster.cli.options import (
+    add_changes,
+    add_format,
+    add_kafka,
+    changes,
+    group_id,
+    kafka_settings,
+    member_places,
+)
 from muster.documents.json_files import load
 from muster.documents.problem import as_text
 from muster.errors import BadInput
@@ -38,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     tasks = _tasks(args.tasks) if args.tasks else None
     change = changes(args)
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
-    plan = planned(snapshot, **change, tasks=tasks, trusts_assignor=True)
+    places = member_places(args)
+    plan = planned(snapshot, **change, tasks=tasks, trusts_assignor=True, places=places)
     if args.html is not None:
         from muster.console.plans import Question
         from muster.console.report import plan_html, write_html

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.cli.options import add_changes, add_format, changes, kafka_settings
+from muster.cli.options import add_changes, add_format, changes, kafka_settings, member_places
 from muster.discovery.measured_traffic import Measure
 from muster.documents.units import tasks_json
 from muster.errors import BadInput, NotFound
@@ -105,7 +105,7 @@ def _shadow(shadowed: ShadowedGroup, change: Mapping[str, Any], args: argparse.N
     if shadowed.description.is_hidden:
         why = f"the group has been rebalancing for {PATIENCE_S:.0f} s or longer; ask again"
         return Shadow(shadowed, group, now, None, None, why)
-    plan = planned(group, **{**change, "assignor": None})
+    plan = planned(group, **{**change, "assignor": None}, places=member_places(args))
     for warning in plan.pop("warnings", ()):
         print(f"muster shadow: {one_line(warning)}", file=sys.stderr)
     placement = {name: held["active"] for name, held in plan["members"].items()}

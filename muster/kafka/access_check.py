@@ -11,6 +11,8 @@ The job and the command line end with that error; a worker logs it and keeps try
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +33,11 @@ from muster.kafka.refused_settings import refused
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
+log = logging.getLogger("muster.kafka")
+
 TIMEOUT_S = 60.0
+SAY_S = 5.0
+"""A check that may take the whole of that logs after this long that Kafka does not answer."""
 SECOND_THOUGHT_S = 2.0
 """A refusal by one broker counts if no other broker has answered after this long."""
 LOOK_S = 0.05
@@ -138,14 +144,14 @@ def missing(
     return lacking, absent
 
 
-def reach(clients: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
-    """Check that this client can log in.
+def reach(clients: ClientSettings, timeout_s: float = TIMEOUT_S, waited_s: float = 0) -> None:
+    """Check that this client can log in; for `waited_s` before, another client has tried it.
 
     Raises:
         Refused: wrong login or certificate.
         Silent: no answer.
     """
-    _Admin(clients, timeout_s).listed(None)
+    _Admin(clients, timeout_s, waited_s).listed(None)
 
 
 def topic(clients: ClientSettings, name: str, operation: str, timeout_s: float = TIMEOUT_S) -> int:
@@ -253,8 +259,10 @@ class _Admin:
         BadInput: a client setting that librdkafka does not accept.
     """
 
-    def __init__(self, clients: ClientSettings, timeout_s: float) -> None:
+    def __init__(self, clients: ClientSettings, timeout_s: float, waited_s: float = 0) -> None:
         self._clients = clients
+        self._waited_s = waited_s
+        self._says_at = time.monotonic() + SAY_S if timeout_s >= TIMEOUT_S else math.inf
         self._errors: list[KafkaError] = []
         self._deadline = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
@@ -342,14 +350,23 @@ class _Admin:
                     raise Refused(_refusal(refusal, self._clients))
             if now > self._deadline:
                 raise self._silent(self._errors[0] if self._errors else None)
+            if now > self._says_at:
+                self._says_at = math.inf
+                why = f" ({self._why(self._errors[0])})" if self._errors else ""
+                place = self._clients.bootstrap, why, self._timeout_s
+                log.warning("Kafka at %s does not answer%s: waits for it, at most %g s", *place)
 
     def _silent(self, reason: KafkaError | None) -> MusterError:
-        why = f" ({self._clients.hidden(str(reason.str()))})" if reason is not None else ""
+        why = f" ({self._why(reason)})" if reason is not None else ""
         if reason is None or reason.code() == KafkaError._ALL_BROKERS_DOWN:
             why += "; is it Kafka's port, and is security.protocol that of its listener?"
         return Silent(
-            f"Kafka at {self._clients.bootstrap}: no answer within {self._timeout_s:g} s{why}"
+            f"Kafka at {self._clients.bootstrap}: no answer within"
+            f" {self._waited_s + self._timeout_s:.3g} s{why}"
         )
+
+    def _why(self, reason: KafkaError) -> str:
+        return self._clients.hidden(str(reason.str()))
 
 
 def is_refusal(error: KafkaError) -> bool:

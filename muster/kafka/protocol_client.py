@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +134,7 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are reported once, as errors
     client = None
+    started_s = time.monotonic()
     try:
         client = KafkaAdminClient(**config(clients))
         yield client
@@ -145,23 +147,24 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
         ) from None
     except errors.KafkaError as error:
         if client is None:
-            _explain(clients)
+            _explain(clients, time.monotonic() - started_s)
         raise Unreachable(f"Kafka at {clients.bootstrap}: {_error_text(clients, error)}") from None
     finally:
         if client is not None:
             client.close()
 
 
-def _explain(clients: ClientSettings) -> None:
+def _explain(clients: ClientSettings, waited_s: float) -> None:
     """Raise what librdkafka says about a cluster to which kafka-python does not connect.
 
-    kafka-python says only that it cannot bootstrap, also for a wrong port or security protocol.
+    kafka-python says only that it cannot bootstrap, also for a wrong port or security protocol. It
+    has tried for `waited_s`.
 
     Raises:
         Unreachable, Refused: it does not connect either; the message says what is likely wrong.
     """
     try:
-        access_check.reach(clients, EXPLAIN_S)
+        access_check.reach(clients, EXPLAIN_S, waited_s)
     except access_check.Silent as error:
         raise Unreachable(str(error)) from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -26,6 +27,7 @@ from muster.kafka import access_check
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.lasting_producer import LastingProducer
 from muster.kafka.log_filter import drop_noise
+from muster.kafka.passing_errors import SILENCE
 from muster.kafka.refused_settings import why
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
@@ -49,6 +51,8 @@ PATIENCE_S: Final = 5.0
 """How long one request about the topic may take before it is sent again."""
 CLOSE_S: Final = 1.0
 """How long `close` waits for each thread."""
+SAY_AGAIN_S: Final = 60.0
+"""At most this often a worker logs that it has no connection to a broker."""
 PAUSE_S: Final = 0.5
 """Between two attempts to reach a cluster or a topic that is missing."""
 WAIT_S: Final = 0.25
@@ -134,6 +138,9 @@ class Link:
         self._has_grown = threading.Event()
         self._progress = Progress(clients.librdkafka(quick), post, self._has_grown.set)
         self._refusals = Refusals(clients, prefix)
+        self._clients = clients
+        self._is_cut_off = False  # the log says so, and Kafka has acknowledged nothing since
+        self._said_s = -SAY_AGAIN_S
         try:
             writing = {**clients.producer(quick), "error_cb": self._on_error}
             self._producer = LastingProducer(writing, log, self._on_fatal)
@@ -168,6 +175,8 @@ class Link:
         def done(error: KafkaError | None, _: Message) -> None:
             if error is not None:
                 self._refusals.hear(error)
+            else:
+                self._is_cut_off = False
             self._post(Acknowledged(sent) if error is None else Failed(sent))
 
         try:
@@ -351,4 +360,14 @@ class Link:
 
     def _on_error(self, error: KafkaError) -> None:
         self._refusals.hear(error)
-        log.info("kafka: %s", error)
+        text = self._clients.hidden(str(error.str()))
+        if error.code() not in SILENCE:
+            log.info("kafka: %s", text)
+            return
+        now = time.monotonic()
+        if self._is_cut_off or now - self._said_s < SAY_AGAIN_S or access_check.is_refusal(error):
+            return
+        self._is_cut_off, self._said_s = True, now
+        log.warning(
+            "Kafka at %s: no connection (%s); goes on trying", self._clients.bootstrap, text
+        )

@@ -11,13 +11,13 @@ from support.state.story import Story, config, join, leave, since, tick
 
 from muster.adopt.governor import Governor
 from muster.adopt.join_metadata import Kind
-from muster.adopt.model import AssignableUnits, GovernorInput, Options, State
+from muster.adopt.model import AssignableUnits, Configured, GovernorInput, Options, State
 from muster.adopt.target_choice import LocalDecisions
 from muster.kafka.groups import SEAT_PREFIX
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.kafka.writer import Place
-from muster.protocol.events import Event
-from muster.protocol.tasks import EMPTY, Connector, TaskSet
+from muster.protocol.events import Event, GroupConfig
+from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable
 from muster.state import invariants
 from muster.worker.session_messages import Acknowledged
 
@@ -83,6 +83,7 @@ class Kafka:
     def __init__(self, members: Mapping[str, TaskSet]) -> None:
         self.members = dict(members)
         self.now_ms, self.generation, self.rebalances = 0, 0, False
+        self.units, self.offset = UNITS, 1
         self.inputs: list[GovernorInput] = []
         self.written: list[tuple[int, Event]] = []  # time and event, in muster's log
 
@@ -107,19 +108,25 @@ class Kafka:
 
     def _row(self, name: str) -> SimpleNamespace:
         row = ConnectWorkerAssignment.ConnectorTasks
-        rows = [row(connector="c", tasks=[t.number for t in self.members[name]])]
+        rows = [
+            row(connector=unit, tasks=[t.number for t in self.members[name] if t.unit == unit])
+            for unit in sorted({t.unit for t in self.members[name]})
+        ]
         runs = ConnectWorkerAssignment(
             version=2,
             error=0,
             leader="g",
             leader_url="",
-            config_offset=1,
+            config_offset=self.offset,
             assigned=rows,
             revoked=[],
             delay_ms=0,
         )
         about = ConnectWorkerMetadata(
-            version=2, url=f"http://{name}/", config_offset=1, allocation=bytes(runs.encode())
+            version=2,
+            url=f"http://{name}/",
+            config_offset=self.offset,
+            allocation=bytes(runs.encode()),
         )
         return SimpleNamespace(
             member_id=name, group_instance_id=None, metadata=bytes(about.encode())
@@ -127,14 +134,20 @@ class Kafka:
 
     def _carry_out(self, name: str, written: bytes) -> None:
         answer = ConnectWorkerAssignment.decode(written)
-        started = {n for row in answer.assigned for n in row.tasks}
-        tasks = [t for t in a_story()[0].group.table.set_of(range(4)) if t.number in started]
+        started = {(row.connector, n) for row in answer.assigned for n in row.tasks}
+        table = TaskTable(self.units)
+        tasks = [t for t in table.set_of(range(len(table))) if (t.unit, t.number) in started]
         self.members[name] = self.members[name] | TaskSet.of(tasks)
 
     def send(self, group: str, sends: Any) -> None:
         """Take events for muster's log."""
         self.inputs += [Acknowledged(sent) for sent in sends]
         self.written += [(self.now_ms, sent.event) for sent in sends]
+
+    def configure(self, written: GroupConfig) -> None:
+        """Take the group's configuration for muster's log."""
+        self.inputs.append(Configured(Place("muster.config", 0, self.offset)))
+        self.written.append((self.now_ms, written))
 
     def look_for_governor(self) -> None:
         """No other governor is there."""
@@ -226,6 +239,37 @@ def test_a_worker_that_bounces_meanwhile_does_not_lengthen_the_wait() -> None:
     assert life.until(DELAY_MS + 5_000).kafka.generation == 4
     assert sum(map(len, life.kafka.members.values())) == len(story.group.table)
     assert life.until(4 * DELAY_MS).kafka.generation == 4
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "many batches"])
+@pytest.mark.parametrize("workers", ["A", "AC"], ids=["one worker", "two workers"])
+def test_a_local_decision_for_every_worker_does_not_end_the_wait(
+    workers: str, at_once: bool
+) -> None:
+    """A connector is deployed while no coordinator reads the log; each worker gets jobs of it.
+
+    When the coordinator is back, B's job still waits for B until the delay is over.
+    """
+    story = Story()
+    story.take(CONFIG, join("B"), *map(join, workers))
+    runs = {m.id: invariants.holding_of(story.group, m.slot).active for m in story.group.roster}
+    story.take(leave("B"))
+    life = Life(story, {name: runs[name] for name in workers}).until(5_000)
+    kafka = life.kafka
+    kafka.units, kafka.offset, kafka.rebalances = (*UNITS, Connector("d", 5)), 2, True
+    kafka.inputs.append(AssignableUnits(kafka.units, offset=2))
+    life.until(20_000)
+    assert all(kafka.members[name] - runs[name] for name in workers)
+    assert not any(runs["B"] & kafka.members[name] for name in workers)
+    events = [since(sent_ms, event) for sent_ms, event in kafka.written]
+    for batch in [events] if at_once else [[event] for event in events]:
+        story.take(*batch)  # the coordinator is back, and reads what the governor has written
+    group = story.group
+    lost = group.table.indexes_of(runs["B"])[0]
+    assert (group.target.active[lost] == -1).all()
+    assert group.timers.delay_until_ms == 1_000_000 + DELAY_MS
+    for name, slot in group.roster.by_id.items():
+        assert invariants.holding_of(group, slot).active == kafka.members[name]
 
 
 def test_the_coordinator_ends_its_wait_while_it_is_there() -> None:

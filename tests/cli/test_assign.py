@@ -235,6 +235,27 @@ def test_validate_checks_an_answer(
     assert answer(tmp_path, capsys, problem) == verdict
 
 
+def test_a_refused_answer_names_its_assignor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a plug-in that leaves a member out, the error says so, and what would be right."""
+    (tmp_path / "forgetful_assignor.py").write_text(
+        "from muster.assignor.api import TaskAssignment, TaskAssignor, identity_assignment\n"
+        "class Forgetful(TaskAssignor):\n"
+        "    def assign(self, state):\n"
+        "        return TaskAssignment(list(identity_assignment(state).values())[:1])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps({**PROBLEM, "assignor": "forgetful_assignor:Forgetful"}))
+    assert main(["assign", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        "muster assign: the answer of assignor forgetful_assignor:Forgetful is refused:"
+        " MISSING_PROCESS_ID member P2: an answer has an entry for each member of the group, if"
+        " only an empty one\n"
+    )
+
+
 def test_standard_input_is_a_dash(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -244,6 +244,9 @@ def test_plan_reads_and_changes_nothing(
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "TASK ROLE   FROM TO REASON" in shown
+    member.write_text('{"id": "W3", "capacity": 0}')
+    assert main(words) == 2
+    assert f"{member}: member.capacity: 0; expected a whole" in capsys.readouterr().err
     member.write_text("[]")
     assert main(words) == 2
     assert "expected a member" in capsys.readouterr().err

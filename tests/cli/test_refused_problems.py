@@ -33,7 +33,10 @@ REFUSED: dict[str, tuple[object, str]] = {
     "no tasks": ({"members": []}, "tasks: missing"),
     "unknown key": ({**PROBLEM, "member": []}, "unknown key 'member'"),
     "unknown key of a member": (with_member(rak="r"), "members[0]: unknown key 'rak'"),
-    "unknown setting": ({**PROBLEM, "config": {"x": 1}}, "x: 1 is not accepted"),
+    "unknown setting": (
+        {**PROBLEM, "config": {"x": 1}},
+        "no setting 'x': muster config describe lists all settings",
+    ),
     "unknown assignor": ({**PROBLEM, "assignor": "best"}, "assignor: no assignor is called 'best'"),
     "unknown task": (with_member(active=["0_0", "9_9"]), "members[0].active[1]: no task '9_9'"),
     "unknown task's lag": (with_member(lag={"9_9": 1}), "members[0].lag.9_9: no task '9_9'"),

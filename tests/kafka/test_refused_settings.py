@@ -99,6 +99,25 @@ def test_silence_without_a_reason_says_what_to_check() -> None:
             access_check.reach(clients, timeout_s=0.5)
 
 
+def test_silence_counts_the_time_that_another_client_has_tried() -> None:
+    """`muster shadow` and `adopt` try with two clients, one after the other."""
+    with pytest.raises(access_check.Silent, match=r"no answer within 15\.3 s"):
+        access_check.reach(client_settings("127.0.0.1:1"), timeout_s=0.3, waited_s=15)
+
+
+def test_a_long_check_says_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without Kafka, `muster run` and `adopt` say once which broker does not answer, and why."""
+    monkeypatch.setattr(access_check, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(access_check, "SAY_S", 0.5)
+    with pytest.raises(access_check.Silent):
+        access_check.reach(client_settings("127.0.0.1:1"), timeout_s=1.5)
+    (message,) = [each.getMessage() for each in caplog.records if each.name == "muster.kafka"]
+    assert message.startswith("Kafka at 127.0.0.1:1 does not answer (")
+    assert message.endswith(": waits for it, at most 1.5 s")
+
+
 @pytest.mark.parametrize("good", ["a", "a:1,", "a:1, b-c.d_e:2", "[::1]:9092", "PLAINTEXT://a:1"])
 def test_addresses_that_kafkas_clients_read(good: str) -> None:
     """Every form that they accept is left as it is."""

@@ -167,7 +167,10 @@ def test_unknown_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"settings": {"session.timeout": "1"}}, "session.timeout: '1' is not accepted"),
+        (
+            {"settings": {"session.timeout": "1"}},
+            "no setting 'session.timeout': did you mean session.timeout.ms?",
+        ),
         ({"settings": {"session.timeout.ms": "soon"}}, "session.timeout.ms: 'soon'"),
         ({"tasks": [{"name": "0", "count": -1}]}, "-1 tasks"),
         ({"tasks": [{"name": "0", "count": 2**30}]}, "more than 16777216 tasks"),

@@ -113,14 +113,21 @@ def test_every_key_is_listed() -> None:
         *ELSEWHERE.items(),
         ("group.initial.rebalance.delay.ms", "the key initial.rebalance.delay.ms, without what"),
         ("streams.session.timeout.ms", "the key session.timeout.ms, without what is before it"),
-        ("sesion.timeout.ms", "session.timeout.ms, or another one of session.timeout.ms"),
+        ("sesion.timeout.ms", "did you mean session.timeout.ms?"),
+        ("x", "muster config describe lists all settings"),
     ],
 )
 def test_keys_that_are_no_settings_say_what_is(key: str, accepted: str) -> None:
     """The error for a Kafka key that is no setting of a group names the replacement."""
     with pytest.raises(ConfigError) as caught:
         parse_settings({key: "x"})
-    assert str(caught.value).startswith(f"{key}: 'x' is not accepted; expected {accepted}")
+    assert str(caught.value).startswith(f"no setting {key!r}: {accepted}")
+
+
+def test_a_count_that_is_too_large_names_the_most() -> None:
+    """A refused count says which numbers are accepted, the largest too."""
+    with pytest.raises(ConfigError, match=r"expected a whole number, 0 to 2147483647$"):
+        parse_settings({"num.standby.replicas": 10**12})
 
 
 def test_what_was_tuned() -> None:

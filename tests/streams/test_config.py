@@ -144,6 +144,21 @@ def test_a_secret_under_a_wrong_key_is_not_shown() -> None:
     assert "hunter22" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("muster.stal.ms", "did you mean muster.stall.ms?"),
+        ("muster.xyz", "muster config describe lists all settings"),
+        ("stall", "keys begin with spark. (Spark's), kafka."),
+    ],
+)
+def test_a_misspelt_setting_names_the_nearest(key: str, instead: str) -> None:
+    """The error blames the key, not its value, and says what to write or where all are listed."""
+    with pytest.raises(ConfigError) as refusal:
+        job_config(checkpoint="/c", conf=[f"{key}=3"])
+    assert str(refusal.value).startswith(f"no setting {key!r}: {instead}")
+
+
 def test_more_prefixes_than_a_row_can_number_are_refused() -> None:
     """85 prefixes are accepted; 86 are refused, and the error says how many are too many."""
     prefixes = [f"p{number}" for number in range(PREFIXES_MAX + 1)]

@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from muster.kafka.client_settings import ClientSettings
+from muster.protocol.events import Leave
+from muster.protocol.ids import GroupId, MemberId
 from muster.worker import kafka_link
 from muster.worker.groups_topic import find_names
 from muster.worker.kafka_link import Link
+from muster.worker.session_messages import Send
 
 
 def test_a_consumer_that_cannot_be_made_yet(
@@ -33,6 +36,28 @@ def test_a_consumer_that_cannot_be_made_yet(
     link._read()
     assert (len(tries), tries[-1]) == (4, "closed")
     assert caplog.text.count("cannot read muster.assignments yet") == 1
+
+
+def test_a_broker_that_is_away_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line in plain words for an outage; another a minute later, if Kafka answered between."""
+    caplog.set_level("INFO", "muster.worker.kafka")
+    link = Link(ClientSettings({"bootstrap.servers": "k:9092"}), "muster", "g", "m", lambda _: None)
+    away = KafkaError(KafkaError._TRANSPORT, "k:9092/bootstrap: Connection refused")
+    said = "Kafka at k:9092: no connection (k:9092/bootstrap: Connection refused); goes on trying"
+    for _ in range(3):
+        link._on_error(away)
+    assert [each.getMessage() for each in caplog.records] == [said]
+    monkeypatch.setattr(kafka_link, "SAY_AGAIN_S", 0.0)
+    link._on_error(away)
+    assert len(caplog.records) == 1
+    monkeypatch.setattr(
+        link._producer, "produce", lambda _topic, _record, done: done(None, SimpleNamespace())
+    )
+    link.send(Send(Leave(group=GroupId("g"), member=MemberId("m"), incarnation=1), 0, 0))
+    link._on_error(away)
+    assert len(caplog.records) == 2
 
 
 def test_names_that_cannot_be_looked_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
