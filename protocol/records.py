@@ -240,10 +240,13 @@ class Quarantine(NamedTuple):
     Attributes:
         since_ms: broker time of the newest of these events.
         story: how the process ended, one sentence.
+        through: (topic, partition, offset) of the newest records of `muster.config` that were read
+            in the quarantine. A start without a checkpoint reads them again; they release no group.
     """
 
     since_ms: int
     story: str
+    through: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Join, Leave, Refused, Report, Tick
 from muster.protocol.keyring import KEY_ID, Caller, Keyring, SigningKey
 from muster.protocol.signing import FIXED_BYTES, SIGNATURE_BYTES_MAX, VERSION, Mac
+from muster.protocol.tick_covers import Cover
 
 OF_MEMBERS = Heartbeat | Join | Report | Leave
 """Events in a member's name, which count as signs of life."""
@@ -44,6 +45,16 @@ def refused_heartbeats(tick: Tick, value: bytes | None, verifier: Verifier) -> V
     if tick.cover is None or not tick.cover.heard:
         return None
     return verifier.verdict(Caller.MEMBER, value, b"", tick.origin.at_ms)
+
+
+def are_owed_signatures(cover: Cover, verifier: Verifier) -> bool:
+    """Whether a heartbeat in a cover may have been written when signatures were required.
+
+    The first tick after the requirement began may carry older ones; none of these is a fault.
+    """
+    youngest_s = min((heard.age_s for heard in cover.heard), default=0)
+    newest_ms = cover.through_ms - 1_000 * youngest_s
+    return verifier.verdict(Caller.MEMBER, b"", b"", newest_ms) is not None
 
 
 class Verifier:

@@ -73,6 +73,8 @@ _FLOOR = "floor"
 """Extra: a generation that an earlier coordinator may have used, one u64."""
 _QUARANTINE = "quarantine"
 """Extra: since when and why the group is quarantined, as JSON."""
+_QUARANTINE_THROUGH = "quarantine_through"
+"""Extra: the newest records of config that were read in the quarantine, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
@@ -242,7 +244,10 @@ def _rare_extras(snapshot: GroupSnapshot) -> Row:
     if snapshot.drains:
         extras[_DRAINS] = rows.json_bytes(snapshot.drains)
     if snapshot.quarantine is not None:
-        extras[_QUARANTINE] = rows.json_bytes(snapshot.quarantine)
+        since_ms, story, through = snapshot.quarantine
+        extras[_QUARANTINE] = rows.json_bytes((since_ms, story))
+        if through:
+            extras[_QUARANTINE_THROUGH] = rows.json_bytes(through)
     if snapshot.floor:
         extras[_FLOOR] = rows.u64(snapshot.floor)
     return extras
@@ -273,7 +278,19 @@ def _quarantine_from(extras: Row) -> Quarantine | None:
         raise DecodeError(f"malformed quarantine: {error}") from None
     if type(since_ms) is not int or not isinstance(story, str):
         raise DecodeError("a quarantine that is not [milliseconds, text]")
-    return Quarantine(since_ms, story)
+    return Quarantine(since_ms, story, _quarantine_through(extras))
+
+
+def _quarantine_through(extras: Row) -> tuple[tuple[str, int, int], ...]:
+    if _QUARANTINE_THROUGH not in extras:
+        return ()
+    try:
+        places = tuple((t, p, o) for t, p, o in json.loads(extras[_QUARANTINE_THROUGH]))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DecodeError(f"malformed quarantine_through: {error}") from None
+    if not all(isinstance(t, str) and type(p) is int and type(o) is int for t, p, o in places):
+        raise DecodeError("a quarantine_through that is not [[topic, partition, offset], ...]")
+    return places
 
 
 def _read(name: str, read: Callable[..., _Array], row: Row, *known: object) -> _Array:

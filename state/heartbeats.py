@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
 from muster.protocol.events import Tick
+from muster.protocol.ids import MemberId
 from muster.protocol.tick_covers import Cover
 from muster.state import deafness, fencing, refusal_answers, session_clock
 from muster.state.draft import Draft
@@ -27,6 +28,7 @@ from muster.state.liveness import (
     AGREED,
     APART,
     ASKED,
+    BROKERS_DIFFER_MS,
     DEAF,
     FENCED,
     MISSES_OF_A_LOSS,
@@ -56,10 +58,22 @@ def absorb_cover(draft: Draft, tick: Tick) -> None:
         cover_span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
         session_clock.cover(sessions, *cover_span, session_clock.longest_step_ms(draft))
     if tick.refused:
-        for heard in cover.heard:
-            fencing.note_refused(draft, heard.member)
+        _note_refused(draft, cover)
     elif cover.heard:
         _hear(draft, cover, session_before_ms)
+
+
+def _note_refused(draft: Draft, cover: Cover) -> None:
+    """Note whose heartbeats are refused, but for those that were written before the member joined.
+
+    The join counted, so such a heartbeat lengthens the lease of no process by more than the join.
+    """
+    find = draft.roster.by_id.get
+    for heard in cover.heard:
+        slot = find(MemberId(heard.member))
+        newest_ms = cover.through_ms - 1_000 * heard.age_s + BROKERS_DIFFER_MS
+        if slot is not None and newest_ms >= draft.member(slot).joined_ms:
+            fencing.note_refused(draft, heard.member)
 
 
 def ask_to_write_apart(draft: Draft, tick: Tick) -> None:

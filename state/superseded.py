@@ -16,12 +16,17 @@ from muster.state.group import Group
 
 def later_epoch(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
     """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
+    latest = newest_named(events)
+    if group.recovery.successor is not None:
+        latest = max(latest, group.recovery.successor)
+    return latest if latest > coordinator_epoch else None
+
+
+def newest_named(events: Iterable[Taken]) -> int:
+    """The greatest epoch of a coordinator that a tick names; -1 = no tick names one."""
     epochs_named = [
         event.published.coordinator_epoch
         for event in events
         if isinstance(event, Tick) and event.published
     ]
-    latest = max(epochs_named, default=-1)
-    if group.recovery.successor is not None:
-        latest = max(latest, group.recovery.successor)
-    return latest if latest > coordinator_epoch else None
+    return max(epochs_named, default=-1)

@@ -26,6 +26,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyspark import TaskContext
@@ -43,7 +44,7 @@ from muster.protocol.records import Record
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.followed_key_file import KeyFile
-from muster.state import missed_records
+from muster.state import missed_records, superseded
 from muster.state.group import Group
 from muster.streams import state_calls
 from muster.streams.batch import (
@@ -67,6 +68,7 @@ from muster.streams.batch.inbox import (
     refuse,
     refuse_quarantined,
     signature_check,
+    small_ticks,
 )
 from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
@@ -247,12 +249,7 @@ class GroupProcessor(StatefulProcessor):
     def _taken(self, rows: Rows) -> BatchResult:
         """Run a group batch, in a child process if it may do harm."""
         if rows.stored.is_quarantined:
-            lane, entries = rows.lane, rows.entries
-            inbox = self._inbox(rows) if self._has_config(entries) else None
-            if inbox is None or not quarantine.releases(inbox):
-                inbox = refuse_quarantined(lane, entries, self._topics, rows.signed, None)
-                return BatchResult(self._letters(inbox), None, rows.stored)
-            return self._release(rows)
+            return self._taken_in_quarantine(rows)
         if self._is_suspect or rows.stored.is_on_probation:
             return self._run_in_child_or_quarantine(rows)
         limit_cpu(self._group_cpu_s)
@@ -263,6 +260,30 @@ class GroupProcessor(StatefulProcessor):
         finally:
             limit_cpu(0)
         return self._run_in_child_or_quarantine(rows._replace(group=None))
+
+    def _taken_in_quarantine(self, rows: Rows) -> BatchResult:
+        """Refuse the rows of a quarantined group, unless an operator releases it with them."""
+        lane, entries, topics = rows.lane, rows.entries, self._topics
+        rows = rows._replace(stored=self._left_if_superseded(rows, rows.stored))
+        if quarantine.successor_of(rows.stored) > self._publisher(rows).epoch:
+            return BatchResult([], None, rows.stored)
+        has_read = quarantine.configs_read(lane, rows.stored) if self._has_config(entries) else {}
+        unread = quarantine.unread(entries, topics, has_read)
+        inbox = self._inbox(rows) if self._has_config(unread) else None
+        if inbox is None or not quarantine.releases(inbox, has_read):
+            inbox = refuse_quarantined(lane, unread, topics, rows.signed, None)
+            return BatchResult(self._letters(inbox), None, rows.stored)
+        return self._release(rows)
+
+    def _left_if_superseded(self, rows: Rows, stored: Stored) -> Stored:
+        """Note in the stored values of a quarantined group if a row is a later one's tick."""
+        ticks = small_ticks(rows.entries, signed=rows.signed)
+        if not ticks:
+            return stored
+        named = superseded.newest_named(self._inbox(rows._replace(entries=ticks)).events)
+        if named <= self._publisher(rows).epoch:
+            return stored
+        return quarantine.left_to(stored, named, Packing(self._topics, rows.signed))
 
     def _run(self, rows: Rows) -> BatchResult:
         """Read the rows and apply their events to the group.
@@ -364,7 +385,8 @@ class GroupProcessor(StatefulProcessor):
             return BatchResult(letters, None, rows.stored)
         where = (rows.lane, rows.entries, self._topics)
         signed = rows.signed
-        return quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
+        taken = quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
+        return replace(taken, stored=self._left_if_superseded(rows, taken.stored))
 
     def _publisher(self, rows: Rows) -> Publisher:
         prefix = split_lane(rows.lane)[0]

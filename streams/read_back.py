@@ -56,6 +56,7 @@ from muster.streams.source import EARLIEST, input_topics, lane_of
 
 T = TypeVar("T")
 
+_Places: TypeAlias = tuple[tuple[str, int, int], ...]
 Retained: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) → first offset and end."""
 
@@ -317,9 +318,17 @@ def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot
     topic was deleted and created again. With these offsets the group would ignore its members until
     the new topic had grown as long.
     """
-    through = tuple(
-        (topic, partition, offset)
-        for topic, partition, offset in snapshot.through
-        if offset < retained.get((topic, partition), (0, 0))[1]
-    )
-    return snapshot if through == tuple(snapshot.through) else replace(snapshot, through=through)
+
+    def known(through: _Places) -> _Places:
+        return tuple(
+            (topic, partition, offset)
+            for topic, partition, offset in through
+            if offset < retained.get((topic, partition), (0, 0))[1]
+        )
+
+    through, quarantine = known(snapshot.through), snapshot.quarantine
+    if quarantine is not None:
+        quarantine = quarantine._replace(through=known(quarantine.through))
+    if through == tuple(snapshot.through) and quarantine == snapshot.quarantine:
+        return snapshot
+    return replace(snapshot, through=through, quarantine=quarantine)

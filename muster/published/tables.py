@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.output import ago, table
 from muster.protocol.ids import Role
-from muster.protocol.records import MemberEntry
+from muster.protocol.records import GroupSnapshot, MemberEntry
 from muster.protocol.snapshot import GroupOutline, outline_of
 from muster.published.copies import CopyState, copies_of
 from muster.published.holdups import waits_json
@@ -104,8 +104,14 @@ def group_json(shown: Shown) -> dict[str, Any]:
         "waits": waits_json(s),
         "coordinator_last_seen_ms": shown.seen_ms,
         "drains": [drain._asdict() for drain in s.drains],
-        "quarantine": None if s.quarantine is None else s.quarantine._asdict(),
+        "quarantine": _quarantine_json(s),
     }
+
+
+def _quarantine_json(snapshot: GroupSnapshot) -> dict[str, Any] | None:
+    if snapshot.quarantine is None:
+        return None
+    return {"since_ms": snapshot.quarantine.since_ms, "story": snapshot.quarantine.story}
 
 
 def _member_json(shown: Shown, member: MemberEntry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ names a member, the group gets a `Refused` event instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ from muster.streams.source import (
 _TOO_MANY_EVENTS = DecodeError("more events of this group than one batch takes")
 _REFUSED = DecodeError("no event: by its key, or by how its value begins")
 _HEARTBEATS_AND_TICKS = (PREFIX["Heartbeat"], PREFIX["Tick"])
+SMALL_TICK_BYTES = 1_024
 _KINDS = {str(kind): kind for kind in INPUTS}
 
 
@@ -281,6 +282,22 @@ def is_found(entry: bytes, *, signed: bool = False) -> bool:
     """
     at = HEADER.size + (1 + entry[HEADER.size] if signed else 0)
     return entry.startswith(PREFIX["TopicsFound"], at)
+
+
+def small_ticks(entries: Iterable[bytes], *, signed: bool) -> list[bytes]:
+    """The packed rows that are ticks of at most `SMALL_TICK_BYTES`.
+
+    A coordinator that has read a group back writes such a tick for it. It can be decoded where the
+    group's events end processes. `signed`: whether the rows have room for signatures.
+    """
+    return [
+        entry
+        for entry in entries
+        if len(entry) <= SMALL_TICK_BYTES
+        and entry.startswith(
+            PREFIX["Tick"], HEADER.size + (1 + entry[HEADER.size] if signed else 0)
+        )
+    ]
 
 
 def config_order(entry: bytes, *, signed: bool = False) -> tuple[int, int]:

@@ -5,12 +5,17 @@ process (`child_process`). A group whose child gives no answer is *quarantined*:
 dead letters (heartbeats and ticks leave none), its published snapshot says so, and its tasks stay
 with the members that have them. The state store and the published snapshot keep the quarantine.
 
-A record on the config topic releases the group. That group batch runs in a child process, too:
+A record on the config topic releases the group, unless the quarantine has read it before: a start
+without a checkpoint reads that topic from its beginning (`Quarantine.through`). The group batch of
+the release runs in a child process, too:
 
 1. First with the rows of the quarantine, which may not have been the cause.
 2. If the child gives no answer, without these rows; the coordinator asks every member for a report,
    and the group is unverified for a session (`state.lost_checkpoint`).
 3. If that gives no answer either, the group stays quarantined.
+
+A coordinator that reads a tick of a later one in the quarantine leaves the group to that one, as
+it does with any other group (`state.superseded`).
 
 The heartbeats of the quarantine are lost, so each member's session begins with the release.
 
@@ -24,7 +29,8 @@ For `PROBATION_MS` after the release the group's batches still run in child proc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
@@ -36,6 +42,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, Quarantine, Record, WakeUp
+from muster.protocol.topics import TopicKind
 from muster.state.group import Group
 from muster.streams.batch import group_batch, outbox
 from muster.streams.batch.group_batch import BatchResult, Publisher
@@ -60,6 +67,12 @@ _SIZES = Struct(">qII")
 """Coordinator epoch of the previous snapshot (-1 = none), bytes of the array, number of rows."""
 _SIZE = Struct(">I")
 _BETWEEN_TOPICS = "\0"
+_EPOCH = Struct(">q")
+_LATER = " later coordinator "
+"""Begins what stands like one more topic behind those of the packing, where earlier versions look
+at no more than the topics of the rows. No topic has such a name."""
+_LATER_AT_END = re.compile(re.escape((_BETWEEN_TOPICS + _LATER).encode()) + rb"(\d{1,19})\Z")
+_LATER_BYTES_MAX = 64
 
 
 class _Kept(NamedTuple):
@@ -70,22 +83,26 @@ class _Kept(NamedTuple):
         core: the core's array before the quarantine.
         rows: the rows that were set aside; None = they took too many bytes to be kept.
         packing: of the rows; None = there are none, or an earlier version kept them.
+        successor: greatest epoch of a later coordinator that a tick has named; -1 = none has.
     """
 
     epoch: int | None
     core: bytes
     rows: list[bytes] | None
     packing: Packing | None
+    successor: int = -1
 
     def to_bytes(self) -> bytes:
+        is_left = self.successor >= 0
         if self.rows is None:
-            return _MARK
+            return _MARK + (_EPOCH.pack(self.successor) if is_left else b"")
         assert self.packing is not None  # this version always says it
         epoch = -1 if self.epoch is None else self.epoch
         head = _SIZES.pack(epoch, len(self.core), len(self.rows))
         rows = [_SIZE.pack(len(row)) + row for row in self.rows]
         # The packing comes last, where earlier versions do not look.
-        topics = _BETWEEN_TOPICS.join(self.packing.topics).encode()
+        later = (f"{_LATER}{self.successor}",) if is_left else ()
+        topics = _BETWEEN_TOPICS.join((*self.packing.topics, *later)).encode()
         return b"".join((_MARK, head, self.core, *rows, bytes((self.packing.signed,)), topics))
 
 
@@ -93,9 +110,61 @@ READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", _MARK).to_bytes()
 """The liveness of a quarantined group whose checkpoint was lost, and with it the rows."""
 
 
-def releases(inbox: Inbox) -> bool:
-    """Whether the inbox has an event that releases a group; only an operator may write one."""
-    return any(isinstance(event, GroupConfig | GroupDeleted) for event in inbox.events)
+Places = Mapping[tuple[str, int], int]
+"""Topic and partition → offset."""
+
+
+def releases(inbox: Inbox, has_read: Places) -> bool:
+    """Whether the inbox has an event that releases a group; only an operator may write one.
+
+    `has_read`: see `configs_read`.
+    """
+    return any(
+        isinstance(event, GroupConfig | GroupDeleted)
+        and event.origin.offset > has_read.get((event.origin.topic, event.origin.partition), -1)
+        for event in inbox.events
+    )
+
+
+def configs_read(lane: bytes, stored: Stored) -> Places:
+    """The newest records of config that were read in a group's quarantine."""
+    record = stored.record(parse_key(split_lane(lane)[1]).group)
+    if record is None or record.quarantine is None:
+        return {}
+    return {(topic, partition): offset for topic, partition, offset in record.quarantine.through}
+
+
+def unread(entries: Sequence[bytes], topics: Sequence[str], has_read: Places) -> list[bytes]:
+    """The packed rows without the configs that were read in the quarantine."""
+    places = (HEADER.unpack_from(entry)[1:4] for entry in entries)
+    return [
+        entry
+        for entry, (topic, partition, offset) in zip(entries, places, strict=True)
+        if offset > has_read.get((topics[topic], partition), -1)
+    ]
+
+
+def successor_of(stored: Stored) -> int:
+    """Greatest epoch of a later coordinator that a tick has named in a quarantine; -1 = none."""
+    parts = stored.parts()
+    return -1 if parts is None else _successor(parts.core)
+
+
+def left_to(stored: Stored, successor: int, now: Packing) -> Stored:
+    """A quarantined group that a tick of a later coordinator was read for.
+
+    Args:
+        stored: what the state store has of it.
+        successor: the later coordinator's epoch.
+        now: how this run packs rows; it holds for kept rows that do not say how they are packed.
+    """
+    parts = stored.parts()
+    assert parts is not None  # it is quarantined
+    if successor <= _successor(parts.core):
+        return stored
+    kept = _kept(parts.core)
+    kept = kept._replace(successor=successor, packing=kept.packing or now)
+    return Stored(parts._replace(core=kept.to_bytes()).to_bytes(), stored.snapshot)
 
 
 def names_a_group(lane: bytes) -> bool:
@@ -138,7 +207,7 @@ def begin(
     record = replace(
         before or Group.new(group).snapshot(),
         coordinator_epoch=publisher.epoch,
-        quarantine=Quarantine(since_ms, story),
+        quarantine=Quarantine(since_ms, story, _through(lane, entries, topics, stored)),
     )
     inbox = refuse_quarantined(lane, entries, topics, signed, f"the group is quarantined: {story}")
     parts = stored.parts() or Parts(Header(), b"", b"")
@@ -155,6 +224,21 @@ def begin(
     header = Header(flags, tag_of(snapshot), record.clock_ms)
     after = Parts(header, parts.replay_guard, for_release)  # no probation
     return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
+
+
+def _through(
+    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], stored: Stored
+) -> tuple[tuple[str, int, int], ...]:
+    """`Quarantine.through` after these rows; see `begin`."""
+    newest = dict(configs_read(lane, stored))
+    for entry in entries:
+        number, partition, offset = HEADER.unpack_from(entry)[1:4]
+        place = topics[number], partition
+        if place[0].endswith(f".{TopicKind.CONFIG}"):
+            newest[place] = max(offset, newest.get(place, -1))
+    return tuple(
+        (topic, partition, offset) for (topic, partition), offset in sorted(newest.items())
+    )
 
 
 def before(lane: bytes, stored: Stored, now: Packing) -> tuple[Stored, list[bytes]] | None:
@@ -205,9 +289,17 @@ def asked_anew(stored: Stored) -> Stored:
     return Stored(parts._replace(core=b"").to_bytes(), stored.snapshot)
 
 
+def _successor(core: bytes) -> int:
+    """`_Kept.successor` of its bytes; the rows, which may be many, are not read."""
+    if len(core) == len(_MARK) + _EPOCH.size:
+        return int(_EPOCH.unpack_from(core, len(_MARK))[0])
+    found = _LATER_AT_END.search(core[-_LATER_BYTES_MAX:])
+    return -1 if found is None else int(found[1])
+
+
 def _kept(data: bytes) -> _Kept:
-    if len(data) == len(_MARK):
-        return _Kept(None, b"", None, None)
+    if len(data) < len(_MARK) + _SIZES.size:
+        return _Kept(None, b"", None, None, _successor(data))
     at = len(_MARK)
     epoch, size, count = _SIZES.unpack_from(data, at)
     at += _SIZES.size
@@ -222,5 +314,6 @@ def _kept(data: bytes) -> _Kept:
     packing: Packing | None = None
     if at < len(data):
         topics = data[at + 1 :].decode().split(_BETWEEN_TOPICS)
+        topics = topics[:-1] if topics[-1].startswith(_LATER) else topics
         packing = Packing(tuple(topics), bool(data[at]))
-    return _Kept(None if epoch < 0 else epoch, core, rows, packing)
+    return _Kept(None if epoch < 0 else epoch, core, rows, packing, _successor(data))

@@ -28,6 +28,7 @@ from muster.protocol.signature_check import (
     OF_MEMBERS,
     Verdict,
     Verifier,
+    are_owed_signatures,
     refusal,
     refused_heartbeats,
 )
@@ -99,8 +100,9 @@ class Gate:
         if isinstance(event, Tick):
             verdict = refused_heartbeats(event, value, verifier)
             if verdict is not None:
-                message = _of_whom(event, verdict.message)
-                self.refuse(origin, value, verdict._replace(message=message))
+                if event.cover is not None and are_owed_signatures(event.cover, verifier):
+                    message = _of_whom(event, verdict.message)
+                    self.refuse(origin, value, verdict._replace(message=message))
                 return replace(event, refused=True)
         return event
 

@@ -31,7 +31,7 @@ from muster.simulation.log import GROUP, delay
 from muster.state.group import Group
 from muster.state.machine import Step
 from muster.streams import crash_loop, processor
-from muster.streams.batch import group_batch
+from muster.streams.batch import group_batch, quarantine
 from muster.streams.batch.child_process import ChildFailed
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.stored_values import Stored
@@ -107,6 +107,12 @@ class StoreCheckpoint(Checkpoint):
     obeyed: bool = False
     is_suspect: bool = False
 
+    def taken_up(self) -> Stored:
+        """The values with which the next batch begins."""
+        if self.initial is None or self.initial.quarantine is None:
+            return self.stored
+        return Stored(quarantine.READ_BACK, codec.encode(self.initial).value)
+
     def restored(self) -> Group:
         """The group as the last committed batch left it, or as it was read back."""
         return group_of(self.stored) if self.initial is None else Group.recover(self.initial)
@@ -153,7 +159,7 @@ class ProcessorJob(FaultyJob):
         """
         signed = self.keyring is not None
         rows = [Row(lane=LANE, entry=self._world.packed(e.origin, signed)) for e in events]
-        before = self.checkpoint.stored
+        before = self.checkpoint.taken_up()
         with self._process():
             tester = self._tester()
             written = tester.test(LANE, rows)
@@ -164,7 +170,8 @@ class ProcessorJob(FaultyJob):
         group = group_of(after) if kept is None or kept.stored != after else kept.group
         records = tuple(map(record_of, written))
         self._world.note_letters([r for r in records if isinstance(r, Rejected)])
-        self._world.note_quarantine(before, after, events)
+        if quarantine.successor_of(after) <= self.epoch:  # else it reads nothing for the group
+            self._world.note_quarantine(before, after, events)
         changed = any(isinstance(r, GroupSnapshot) for r in records)
         self.generations += group.generation > self.group.generation
         self._check(events, group, is_usual=not (before.is_quarantined or after.is_quarantined))

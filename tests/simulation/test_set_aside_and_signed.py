@@ -32,6 +32,7 @@ def play(seed: int, *, traced: bool = False) -> tuple[ProcessorRun, float, str]:
         1,  # keys
         5,  # both; a coordinator without a checkpoint takes over when the process of one ends
         39,  # what a learner had reported in the quarantine was lost, and it stayed a learner
+        215,  # without a checkpoint, a config that was set aside released the group
     ],
 )
 def test_a_life(seed: int) -> None:

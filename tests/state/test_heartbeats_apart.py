@@ -15,7 +15,7 @@ from muster.protocol.records import Fault, GroupSnapshot, MemberAssignment, Wake
 from muster.protocol.tasks import Subtopology
 from muster.protocol.tick_covers import Cover, Heard
 from muster.state.group import Group
-from muster.state.liveness import Liveness
+from muster.state.liveness import REFUSED, Liveness
 from muster.state.machine import Step
 
 FOUR = Subtopology("0", 4)
@@ -356,6 +356,22 @@ def test_members_whose_heartbeats_are_refused_are_fenced() -> None:
         records = [r for r in step.records if isinstance(r, MemberAssignment)]
         faults |= {r.member: r.fault for r in records if r.fault is not None}
     assert faults == {"W2": Fault.FENCED_MEMBER_EPOCH}
+
+
+def test_a_refused_heartbeat_from_before_the_join_says_nothing_of_the_member() -> None:
+    """A process without a key wrote it. W1, which has one, does not count as refused for that.
+
+    A member that counts as refused is fenced when its session ends, and its tasks wait longer.
+    """
+    refused = []
+    for age_s in (5, 0):
+        story = Story()
+        story.take(config(FOUR), join("W1"), join("W2"))
+        cover = Cover(START, START + 1_000, tuple(heard(story, "W1", age_s=age_s)))
+        story.at(1_001).take(Tick(group=GROUP, cover=cover, refused=True))
+        flags = story.group.sessions.flags[story.group.roster.by_id["W1"]]
+        refused.append(bool(flags & REFUSED))
+    assert refused == [False, True]
 
 
 def test_a_tick_that_comes_early_uses_up_its_wake_up() -> None:

@@ -24,7 +24,7 @@ from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupDeleted, Heartbeat, Origin, Report, Tick
+from muster.protocol.events import Event, GroupDeleted, Heartbeat, Mark, Origin, Report, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import (
     GroupGone,
@@ -373,6 +373,75 @@ def test_an_old_config_releases_no_group(monkeypatch: pytest.MonkeyPatch) -> Non
     operator._offsets["muster.membership"] = 99
     assert [reason for reason, _ in letters(operator.feed(8_500, join("o")))] == ["QUARANTINED"]
     assert newest(operator.feed(9_000, config())).quarantine is None
+
+
+def lost(before: Operator) -> Operator:
+    """A start without a checkpoint, which reads the topics from their beginning."""
+    _, snapshot = before.stored(LANE)
+    assert snapshot is not None
+    processor._cache.clear()
+    return Operator(epoch=8, initial=[(LANE, snapshot)], quarantined=True)
+
+
+def test_a_config_of_the_quarantined_batch_releases_no_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The quarantine had read it, although the group has not taken it in.
+
+    A start without a checkpoint reads it again. It counts when an operator releases the group.
+    """
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    repeated(operator, 2_000, config(6), join(POISON))
+    monkeypatch.setattr(group_batch, "advance", advance)
+    operator = lost(operator)
+    assert operator.feed(8_000, config(), config(6)) == []
+    records = operator.feed(9_000, config(8))
+    assert (newest(records).quarantine, len(newest(records).holder)) == (None, 8)
+
+
+def test_a_config_that_failed_to_release_does_not_do_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each config that a quarantine has read counts, also of a release that failed."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    repeated(operator, 2_000, config(6), join(POISON))
+    poisoned(monkeypatch, poisons=lambda event: True)
+    assert newest(operator.feed(3_000, config(7))).quarantine is not None
+    monkeypatch.setattr(group_batch, "advance", advance)
+    operator = lost(operator)
+    assert operator.feed(8_000, config(), config(6), config(7)) == []
+    again = lost(operator)
+    assert newest(again.feed(9_000, *map(config, (4, 6, 7, 8)))).quarantine is None
+
+
+def superseded(operator: Operator, at_ms: int) -> list[Record]:
+    """Feed the tick of a later coordinator."""
+    return operator.feed(at_ms, Tick(group=G, published=Mark(8, 0)))
+
+
+@pytest.mark.parametrize("are_kept", [True, False])
+def test_a_superseded_coordinator_releases_nothing(
+    monkeypatch: pytest.MonkeyPatch, are_kept: bool
+) -> None:
+    """A tick of a later coordinator counts in a quarantine: the release is that one's alone.
+
+    Otherwise a coordinator that was frozen gives the tasks to members that the later one does not
+    know of. If that one has ended, a job that continues from this checkpoint releases the group.
+    """
+    operator = quarantined(monkeypatch)
+    if are_kept:
+        monkeypatch.setattr(group_batch, "advance", advance)
+    assert superseded(operator, 3_000) == []
+    assert operator.feed(4_000, config(), join("o")) == []
+    assert operator.feed(5_000, config(), join("p")) == []
+    later = Operator(epoch=9)
+    later.goes_on(operator, LANE)
+    members = {m.id for m in newest(later.feed(9_000, config())).members}
+    assert members == ({M, "n", POISON} if are_kept else {M})
 
 
 def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,8 @@ def test_offsets_of_another_cluster_do_not_count() -> None:
     assert without_others(snapshot, ends).through == through[:2]
     assert without_others(replace(snapshot, through=through[:2]), ends).through == through[:2]
     assert without_others(snapshot, {}).through == ()
+    aside = replace(orders(), quarantine=Quarantine(1, "why", through))  # nor may they keep it so
+    assert without_others(aside, ends).quarantine == Quarantine(1, "why", through[:2])
 
 
 MEMBERSHIP, LAG = "muster.membership", "muster.lag"

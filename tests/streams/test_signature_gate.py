@@ -116,6 +116,18 @@ def test_heartbeats_apart_count_where_no_signature_is_required() -> None:
     assert inbox.rejected[0].message.startswith("heartbeats of m, n, o, p, q and 1 more in this")
 
 
+def test_heartbeats_from_before_a_requirement_get_no_letter() -> None:
+    """The first tick behind its beginning may carry them; they do not count, and are no fault."""
+    ring = Keyring(keys=(KEY,), required=(Requirement(("*",), from_ms=50_000),))
+    for youngest_s, reasons in ((3, []), (1, ["UNSIGNED"])):
+        heard = (Heard("m", 9, 1, 7), Heard("n", youngest_s, 1, 7))
+        origin = Origin("muster.membership", 0, 1, 52_500)
+        tick = Tick(group=G, cover=Cover(40_000, 52_000, heard), origin=origin)
+        inbox = opened(row(tick, ring), ring=ring)
+        assert inbox.events == [replace(tick, refused=True)]
+        assert [letter.reason for letter in inbox.rejected] == reasons
+
+
 def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
     """Forged rows do not change the members, tasks and assignments that signed rows give."""
     real = [row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2)))]

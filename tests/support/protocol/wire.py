@@ -337,6 +337,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
     lag_pairs = pairs().astype(np.int64)
     offsets = random.integers(0, 2**40, len(lag_pairs))
     target = vector()
+    places = st.lists(st.tuples(texts, counts, longs), max_size=3).map(tuple)
     return GroupSnapshot(
         group=draw(texts),
         coordinator_epoch=draw(longs),
@@ -362,7 +363,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         lag_ms=random.integers(0, 2**45, len(lag_pairs)),
         moves=tuple(draw(st.lists(moves, max_size=3))),
         cause=draw(texts),
-        through=tuple(draw(st.lists(st.tuples(texts, counts, longs), max_size=3))),
+        through=draw(places),
         clock_ms=draw(longs),
         next_ms=draw(optional(longs)),
         followup_ms=draw(optional(longs)),
@@ -374,7 +375,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
             flag: tuple(sorted({m.slot for m in members if random.random() < 0.5}))
             for flag in ("apart", "fenced", "drained")
         },
-        quarantine=draw(optional(st.builds(Quarantine, longs, texts))),
+        quarantine=draw(optional(st.builds(Quarantine, longs, texts, places))),
     )
 
 
