@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import gc
 import pickle
 import resource
 import signal
@@ -90,6 +91,8 @@ def begin(
 
 def answer_to(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
     """Run `work` in the child and send its answer."""
+    # No collection may destroy here what libraries have made: their threads are not in the child.
+    gc.freeze()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     limit_cpu(cpu_s)
     try:
