@@ -67,6 +67,11 @@ def _encoded(owners: IntArray) -> bytes:
     out = bytearray((CODEC,))
     if len(owners) == 0:
         return bytes(out)
+    if len(owners) == 1:
+        size = int(owners[0]) + 2
+        out.append(CONSTANT)
+        put_varint(out, size)
+        return bytes(out) + encode_segment(np.array([size - 1]), size)
     counts = np.bincount(owners.astype(np.int64) + 1)
     alphabet = np.flatnonzero(counts)
     symbols = (np.cumsum(counts > 0) - 1)[owners.astype(np.int64) + 1]

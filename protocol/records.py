@@ -105,7 +105,8 @@ class MemberAssignment:
         coordinator_epoch: offset of the coordinator's claim; a member ignores lower ones than seen.
         generation: group epoch of the target that the record works towards.
         epoch: member epoch; with `generation` a fencing token for outside systems.
-        revision: number of the record among those published to this member; strictly increasing.
+        revision: number of the record among those published to this member, increasing; a record
+            that is published once more, because the member may not have read it, keeps its own.
         active, standby, learner: the task sets.
         next: standbys that become active on this member when they have caught up; it restores them
             first. Learners become active in any case.

@@ -5,6 +5,8 @@ A vector that nearly equals another one, its *base* (holders nearly equal the ta
 
 Pairs are written in layers: the tasks with at least one pair and the first slot of each, then the
 tasks with a second pair, and so on. A layer is a segment of the task-set codec and an owner vector.
+Where thousands of members are paired with the same few tasks, each slot has a layer instead: one
+more member then changes one layer, and the others are in the cache.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ SAME, FULL, CHANGED = range(3)
 LAYERS_MAX = 1 << 14
 """Limit of the pairs of a task: every member of a large fleet may report something about it."""
 PAIRS_MAX = 1 << 25
+MANY_LAYERS = 64
+"""From more pairs of one task than this on, each slot may have a layer."""
 FEW_PAIRS = 4
 LAYERS_KEPT = 1 << 14
 """A process caches this many layers of at most `FEW_PAIRS`, each at most 400 bytes."""
@@ -151,16 +155,22 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
     layers = int(rank.max()) + 1 if len(rank) else 0
     if layers > LAYERS_MAX:
         raise EncodeError(f"{layers} pairs of one task; {LAYERS_MAX} can be written")
+    if layers > MANY_LAYERS:
+        slots, number_of_slot = np.unique(slot, return_inverse=True)
+        if len(slots) <= min(2 * layers, LAYERS_MAX):
+            layers, rank = len(slots), number_of_slot
     out = bytearray()
     put_varint(out, layers)
     order = np.argsort(rank, kind="stable")
+    task, slot = task[order], slot[order]
+    # Slices of lists are cheap where there are thousands of layers, slices of arrays in a few.
+    few = (task.tolist(), slot.tolist()) if layers > MANY_LAYERS else (task, slot)
     ends = np.cumsum(np.bincount(rank, minlength=layers)).tolist()
     for first, end in zip([0, *ends], ends, strict=False):
-        inside = order[first:end]
-        if len(inside) <= FEW_PAIRS:  # all layers but the first, when thousands have one task
-            out += _few_pairs(tuple(task[inside].tolist()), tuple(slot[inside].tolist()), tasks)
+        if end - first <= FEW_PAIRS:
+            out += _few_pairs(*(tuple(map(int, each[first:end])) for each in few), tasks)
             continue
-        out += encode_segment(task[inside], tasks, tasks) + encode_owners(slot[inside])
+        out += encode_segment(task[first:end], tasks, tasks) + encode_owners(slot[first:end])
     return bytes(out)
 
 

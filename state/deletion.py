@@ -21,6 +21,10 @@ from muster.state.group import Group, Member
 from muster.state.liveness import FENCED
 from muster.state.roster import Roster
 
+DISMISSED_MAX = 1_000
+"""Members that a deleted group dismisses in one batch: each gets two records, and the other groups
+of the batch wait for them. The next batch follows at once."""
+
 
 def delete(draft: Draft, event: GroupDeleted) -> None:
     """Mark the group as deleted; no effect if it already is."""
@@ -43,11 +47,17 @@ def wind_up(draft: Draft) -> None:
     draft.causes, draft.possible_causes = Causes(), Causes()
     answered_slots = reconcile.settle(draft)
     owing_slots = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
-    for slot in [slot for slot in draft.roster.slots if slot not in owing_slots]:
-        if not draft.sessions.flags[slot] & FENCED:
-            _dismiss(draft, draft.remove_member(slot))
+    leaving_slots = [
+        slot
+        for slot in draft.roster.slots
+        if slot not in owing_slots and not draft.sessions.flags[slot] & FENCED
+    ]
+    for slot in leaving_slots[:DISMISSED_MAX]:
+        _dismiss(draft, draft.remove_member(slot))
+    waiting_slots = set(leaving_slots[DISMISSED_MAX:])
+    draft.dismisses_more = bool(waiting_slots)
     draft.drop_gone()
-    member_records.write(draft, answered_slots)
+    member_records.write(draft, [slot for slot in answered_slots if slot not in waiting_slots])
     draft.acknowledged.clear()
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()

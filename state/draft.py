@@ -86,12 +86,15 @@ class Draft:
         was_aside: that answer was computed aside.
         due: the assignor must run although no cause was added (a deadline, a last release).
         addressed: slots whose members get a record even if nothing changed for them.
+        unread_again: of these, members that repeat a join and have not shown that they read the
+            answer before.
         acknowledged: slots whose release was acknowledged in this batch.
         on_disk: copies that a member gave up in this batch, in a report with the lag of what is
             left on its disk.
         kept_drains: the drains that outlive their member.
         was_empty: in this batch the group learned of a moment without members; of Connect workers,
             without living ones.
+        dismisses_more: the group is deleted, and members that have stopped wait for the next batch.
         touched: slots whose expected digest or state may be stale.
         freed_slots: slots freed in this batch; a new member gets one in the next batch at the
             earliest.
@@ -138,8 +141,9 @@ class Draft:
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
         self.applied_answer = self.was_aside = self.due = self.own_tick_is_read = False
-        self.was_empty = False
+        self.was_empty = self.dismisses_more = False
         self.addressed, self.acknowledged = set[int](), set[int]()
+        self.unread_again = set[int]()
         self.touched, self.freed_slots = set[int](), set[int]()
         self.on_disk = set[int]()
         self.replies: list[tuple[str, Record]] = []

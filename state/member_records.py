@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,7 @@ def write(draft: Draft, slots: list[int]) -> None:
             o._replace(notified=o.notified or o.slot in addressed_slots)
             for o in draft.owned.orphans
         )
+    answered_before = _answered_before(draft)
     role_sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
         kept_copies = draft.owned.copies[role].kept
@@ -41,18 +43,25 @@ def write(draft: Draft, slots: list[int]) -> None:
             draft.update(slot, revision=member.revision + 1)
             fencing.notify(draft, slot, "drop everything and join again")
             continue
-        if slot not in draft.recovery.asked:
+        if slot in draft.recovery.asked:
             # The question of a recovered group keeps the old revision: a member that has seen the
             # record only reports, because a newer one of the old coordinator may be in force.
+            if draft.recovery.is_doubtful:
+                # Revision 0 is newer for no member that has read a record: it only reports.
+                question = replace(member, revision=0)
+                draft.replies.append((member.id, _record(draft, question, Holding(), EMPTY, names)))
+                continue
+        elif slot not in answered_before:
             member = draft.update(slot, revision=member.revision + 1)
-        elif draft.recovery.is_doubtful:
-            # Revision 0 is newer for no member that has read a record: it only reports.
-            question = replace(member, revision=0)
-            draft.replies.append((member.id, _record(draft, question, Holding(), EMPTY, names)))
-            continue
         holding = Holding(*(role_sets[role].get(slot, EMPTY) for role in Role))
         record = _record(draft, member, holding, next_sets.get(slot, EMPTY), names)
         draft.replies.append((member.id, record))
+
+
+def _answered_before(draft: Draft) -> Set[int]:
+    """Members that get the record which they have not read yet once more, with its revision."""
+    is_same = draft.coordinator_epoch == draft.group.coordinator_epoch
+    return draft.unread_again if draft.unread_again and is_same and not draft.changed else set()
 
 
 def _record(

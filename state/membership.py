@@ -29,7 +29,7 @@ from muster.state import (
 )
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import DEAF, FENCED, MUTE
+from muster.state.liveness import DEAF, FENCED, MUTE, UNREAD
 
 
 def join(draft: Draft, event: Join) -> None:
@@ -116,11 +116,17 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 
     A join of a fenced member frees nothing. A process that has read that it is fenced joins under
     another incarnation, so this join is older than the fence, or its process reads no answers.
+
+    A member that has shown no sign of reading since its last repeated join gets the answer to that
+    one once more, if the group is the same: a worker whose reader hangs repeats its join for ever,
+    and the group is not published for it each time.
     """
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
         draft.addressed.add(slot)
         return
+    if draft.sessions.flags[slot] & UNREAD:
+        draft.unread_again.add(slot)
     profile = _profile_of(event)
     if any(getattr(member, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.CHANGED, member.id)
@@ -131,9 +137,16 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.ask(slot)
     if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(slot)
-    draft.update(
-        slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile
+    rejoined = replace(
+        member,
+        state=MemberState.STABLE,
+        revoke_revision=0,
+        deadline_ms=None,
+        away=False,
+        **profile,
     )
+    if rejoined != member:
+        draft.roster.put(rejoined)
     deafness.note_repeated_join(draft, slot)
     _answer_join(draft, slot, event)
 

@@ -28,6 +28,8 @@ def wake_ms(draft: Draft) -> int | None:
     """The latest time for the group's next tick; None = it needs none."""
     if not draft.roster:
         return None
+    if draft.dismisses_more:
+        return draft.sessions.clock_ms
     wake_times_ms = [_session_wake_ms(draft)]
     group_clock_ms = next_ms(draft)
     if group_clock_ms is not None:

@@ -249,6 +249,19 @@ def test_what_can_be_written_of_one_task_can_be_read(monkeypatch: pytest.MonkeyP
         encode_pairs(pairs, 2)
 
 
+def test_one_more_of_thousands_of_members_costs_one_layer() -> None:
+    """Thousands have copies of the same two tasks; the next snapshot finds theirs in the cache."""
+    pairs = np.array([(task, slot) for task in (0, 1) for slot in range(task, 5_000)])
+    one_more = np.insert(pairs, 5_000, (0, 5_000), axis=0)
+    encoded = [encode_pairs(pairs, 2)]
+    before = snapshot_vectors._few_pairs.cache_info().misses
+    encoded.append(encode_pairs(one_more, 2))
+    assert snapshot_vectors._few_pairs.cache_info().misses - before <= 1
+    for data, wanted in zip(encoded, (pairs, one_more), strict=True):
+        assert np.array_equal(decode_pairs(data, 2), wanted)
+        assert len(data) <= 10 * 5_000
+
+
 @quick
 @given(st.lists(st.booleans(), max_size=200))
 def test_flags_round_trip(flags: list[bool]) -> None:

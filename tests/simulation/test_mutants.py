@@ -170,8 +170,8 @@ MUTANTS = (
     Mutant(
         "the question takes nothing back: it stands under the old revision",
         member_records.write,
-        "if slot not in draft.recovery.asked:",
-        "if True:",
+        "if slot in draft.recovery.asked:",
+        "if False:",
         lives=two_coordinators.silent,
         first_seed=0,
     ),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from support.state.story import Story, beat, config, join, leave, report, tick
 
+from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import Subtopology
+from muster.state.machine import Step
 
 FOUR = Subtopology("0", 4)
 SESSION_MS, REBALANCE_MS = 45_000, 60_000
@@ -33,6 +35,11 @@ def joining(until_ms: int, *, heard_ms: int | None = None) -> tuple[Story, dict[
         if lines:
             records[ms] = lines
     return story, records
+
+
+def assignments(step: Step) -> list[MemberAssignment]:
+    """The records to members that a step published."""
+    return [record for record in step.records if isinstance(record, MemberAssignment)]
 
 
 def test_a_deaf_member_loses_its_share() -> None:
@@ -77,6 +84,23 @@ def test_a_member_that_reads_late_keeps_its_share() -> None:
     assert {lines.get("W1") for ms, lines in records.items() if ms < 64_000} == {
         "0_0 0_2 | - | - @1"
     }
+
+
+def test_a_repeated_join_is_answered_without_a_new_record_of_the_group() -> None:
+    """W1 shows no sign of reading: it gets the same record again, and nothing else is published."""
+    story = Story()
+    story.take(config(FOUR), join("W1"), join("W2"))
+    answers = []
+    for ms in range(4_000, 20_000, 4_000):
+        step = story.at(ms).take(join("W1"))
+        answers += [(r.revision, len(r.active)) for r in assignments(step)]
+        assert step.changed == (ms == 4_000)  # it may have read the answer to its first join
+    assert answers == [(2, 2)] * 4
+    story.at(20_000).take(beat("W1", 0))  # it reads, so an answer must be newer than what it read
+    again = assignments(story.at(21_000).take(join("W1")))
+    assert [(r.revision, len(r.active)) for r in again] == [(3, 2)]
+    gets_less = assignments(story.at(22_000).take(join("W3"), join("W1")))
+    assert next(r for r in gets_less if r.member == "W1").revision == 4  # something has changed
 
 
 def test_a_coordinator_that_was_away_takes_no_member_for_deaf() -> None:

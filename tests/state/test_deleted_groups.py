@@ -11,9 +11,10 @@ from support.state.story import Story, beat, config, join, leave, report, snapsh
 
 from muster.protocol.events import Event, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupState, MemberAssignment
+from muster.protocol.records import Fault, GroupState, MemberAssignment
 from muster.protocol.tasks import Subtopology
 from muster.simulation.jobs import read_back
+from muster.state.deletion import DISMISSED_MAX
 from muster.state.group import Group
 from muster.state.machine import advance
 
@@ -27,6 +28,32 @@ def working(**values: object) -> Story:
     story.take(config(FOUR, **values), join("W1"), join("W2"))
     story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
     return story
+
+
+def test_thousands_of_members_are_dismissed_in_several_batches() -> None:
+    """Each member gets its fault once; a tick at once goes on, and other groups wait less long."""
+    story = Story()
+    story.take(config(FOUR), *(join(f"m{number}") for number in range(2_500)))
+    told = []
+    holders = [story.group.roster.by_slot[slot] for slot in story.group.owned.holder.tolist()]
+    step = story.at(10).take(DELETED)
+    dismissed = [step]
+    while story.group.sessions.wake_ms is not None and len(dismissed) < 9:
+        if len(story.group.roster) > len(holders):
+            assert step.wake_at_ms is not None
+            assert step.wake_at_ms <= story.now_ms
+            step = story.take(tick())
+        else:
+            step = story.take(*(report(member.id, 2) for member in holders))
+        dismissed.append(step)
+    for step in dismissed:
+        records = [r for r in step.records if isinstance(r, MemberAssignment)]
+        faults = [r.member for r in records if r.fault is Fault.GROUP_ID_NOT_FOUND]
+        assert len(faults) <= DISMISSED_MAX
+        told += faults
+    assert len(told) == len(set(told)) == 2_500
+    assert not story.group.roster
+    assert len(dismissed) == 4
 
 
 def test_members_stop_in_order_and_are_removed() -> None:
