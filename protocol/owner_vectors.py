@@ -67,7 +67,7 @@ def _encoded(owners: IntArray) -> bytes:
     out = bytearray((CODEC,))
     if len(owners) == 0:
         return bytes(out)
-    if len(owners) == 1:
+    if len(owners) == 1:  # the same, found sooner
         size = int(owners[0]) + 2
         out.append(CONSTANT)
         put_varint(out, size)

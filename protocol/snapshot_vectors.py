@@ -27,7 +27,7 @@ LAYERS_MAX = 1 << 14
 """Limit of the pairs of a task: every member of a large fleet may report something about it."""
 PAIRS_MAX = 1 << 25
 MANY_LAYERS = 64
-"""From more pairs of one task than this on, each slot may have a layer."""
+"""If a task is in more pairs than this, each slot may have a layer."""
 FEW_PAIRS = 4
 LAYERS_KEPT = 1 << 14
 """A process caches this many layers of at most `FEW_PAIRS`, each at most 400 bytes."""
@@ -163,7 +163,7 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
     put_varint(out, layers)
     order = np.argsort(rank, kind="stable")
     task, slot = task[order], slot[order]
-    # Slices of lists are cheap where there are thousands of layers, slices of arrays in a few.
+    # To slice a list is quicker than to slice an array; with few layers a list is not worth making.
     few = (task.tolist(), slot.tolist()) if layers > MANY_LAYERS else (task, slot)
     ends = np.cumsum(np.bincount(rank, minlength=layers)).tolist()
     for first, end in zip([0, *ends], ends, strict=False):

@@ -117,9 +117,9 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     A join of a fenced member frees nothing. A process that has read that it is fenced joins under
     another incarnation, so this join is older than the fence, or its process reads no answers.
 
-    A member that has shown no sign of reading since its last repeated join gets the answer to that
-    one once more, if the group is the same: a worker whose reader hangs repeats its join for ever,
-    and the group is not published for it each time.
+    A member that has sent no heartbeat or report since its last repeated join gets the answer to
+    that join once more, unless the group has changed. A worker whose reader hangs repeats its join
+    for ever; the group need not be published for it each time.
     """
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
