@@ -87,10 +87,12 @@ def tasks_from(row: Row) -> tuple[Unit, ...]:
         units = tuple(_weighed(unit, weights.get(unit.name)) for unit in units)
     if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
         raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
-    try:
-        TaskTable(units)
-    except ConfigError as error:
-        raise DecodeError(str(error)) from None
+    has_connectors = any(isinstance(unit, Connector) for unit in units)
+    if has_connectors or len({unit.name for unit in units}) < len(units):  # else a table is certain
+        try:
+            TaskTable(units)
+        except ConfigError as error:
+            raise DecodeError(str(error)) from None
     return units
 
 

@@ -40,7 +40,7 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ..
         return
     units_after = _units(found_sources)
     changes = _changes(units_before, units_after)
-    if _sizes(table.units) == _sizes(draft.table.units):
+    if _are_alike(table.units, draft.table.units):
         # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
         draft.table = table
         for text in changes or ["tasks declared anew"]:
@@ -48,8 +48,8 @@ def _declare(draft: Draft, tasks: Sequence[Unit], found_sources: tuple[Found, ..
         return
     for text in changes:
         draft.causes.add(text)
-    is_all_explained = bool(changes) and _sizes(_rest(table.units, units_after)) == _sizes(
-        _rest(draft.table.units, units_before)
+    is_all_explained = bool(changes) and _are_alike(
+        _rest(table.units, units_after), _rest(draft.table.units, units_before)
     )
     removed_tasks.declare(draft, table, explained=is_all_explained)
 
@@ -63,11 +63,14 @@ def _rest(units: Sequence[Unit], found_units: dict[str, Subtopology]) -> tuple[U
     return tuple(unit for unit in units if found_units.get(unit.name) is not unit)
 
 
-def _sizes(units: Sequence[Unit]) -> list[tuple[str, bool, int, bool]]:
-    return sorted(
-        (unit.name, isinstance(unit, Subtopology), unit.size, getattr(unit, "stateful", False))
-        for unit in units
-    )
+def _are_alike(units: Sequence[Unit], others: Sequence[Unit]) -> bool:
+    """Whether units of two tables, in the order of the tables, have the same tasks."""
+    pairs = zip(units, others, strict=False)  # of different lengths, the answer is known
+    return len(units) == len(others) and all(_tasks(unit) == _tasks(other) for unit, other in pairs)
+
+
+def _tasks(unit: Unit) -> tuple[str, bool, int, bool]:
+    return unit.name, isinstance(unit, Subtopology), unit.size, getattr(unit, "stateful", False)
 
 
 def _changes(before: dict[str, Subtopology], after: dict[str, Subtopology]) -> list[str]:

@@ -27,7 +27,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import (
@@ -46,7 +46,7 @@ from muster.schemas import WriterSchema, schemas_of
 from muster.signing.followed_key_file import KeyFile
 from muster.state import missed_records, superseded
 from muster.state.group import Group
-from muster.streams import state_calls
+from muster.streams import state_calls, worker_input
 from muster.streams.batch import (
     byte_limits,
     canary_answer,
@@ -144,6 +144,11 @@ class GroupProcessor(StatefulProcessor):
             number for number, topic in enumerate(topics) if topic.endswith(f".{TopicKind.CONFIG}")
         )
         self._publishers = dict(publishers)
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        """Tell the worker which topics have configs: it reads the first rows before `init`."""
+        self.__dict__ |= values
+        worker_input.put_last(self._config_topics)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the two values and limit the memory of the process."""

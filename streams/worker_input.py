@@ -1,13 +1,18 @@
-"""How the rows of a batch reach the operator: in chunks, and lanes with few bytes first.
+"""How the rows of a batch reach the operator: in chunks, and lanes with little work first.
 
 PySpark builds a row and its key from Arrow one by one, which costs a group with few rows as much
 as reading a value from the state store. `install` replaces that step: a chunk of rows is converted
 at once, and `state_calls` learns which lanes follow.
 
-Spark sorts the rows of a batch by lane. Of the lanes that arrive together, those with few bytes
-come first, so that a group with one small event does not wait for another group's large ones
-(`worker_output` sends its answer at once). The order follows from the rows alone: a batch that is
-repeated processes its lanes in the same order.
+Spark sorts the rows of a batch by lane. The lanes that arrive together are processed in this order,
+so that a group with few events does not wait for the much work of another (`worker_output` sends
+its answers at once):
+
+1. those without a config, because a config may place all tasks of its group;
+2. of both kinds those with few bytes: up to `SMALL_BYTES`, then by powers of two;
+3. among equals the lane with the oldest row, because it has waited longest.
+
+The order follows from the rows alone: a batch that is repeated has the same.
 
 The replaced method is PySpark's own, so muster asks for one exact version of PySpark, and
 `tests/streams/test_worker_input.py` compares what the two methods read.
@@ -16,8 +21,8 @@ The replaced method is PySpark's own, so muster asks for one exact version of Py
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Collection, Iterator
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, TypeAlias
 
@@ -29,6 +34,7 @@ from pyspark.sql.streaming.stateful_processor_util import (
     TransformWithStateInPandasFuncMode as Mode,
 )
 
+from muster.streams.source import TOPIC_AT
 from muster.streams.state_calls import ahead
 
 if TYPE_CHECKING:
@@ -40,6 +46,15 @@ ROWS = 256
 ROW_BYTES = 100
 """What each row counts beside its bytes: a small event costs more than its bytes say."""
 
+SMALL_BYTES = 1 << 12
+"""Lanes of at most so many bytes are alike: their work is mostly that of any group."""
+
+CONFIGS_LATER = 64
+"""What a lane with a config is later than any power of two."""
+
+_config_topics: list[bytes] = []
+"""The topics of configs, as a packed row has them (`source`)."""
+
 Entry: TypeAlias = "tuple[bytes, bytes]"
 """A row: its lane, and its entry, packed as `source` says."""
 
@@ -47,6 +62,11 @@ Entry: TypeAlias = "tuple[bytes, bytes]"
 def install() -> None:
     """Read rows in this way in this process, and in those forked from it."""
     setattr(TransformWithStateInPySparkRowSerializer, "load_stream", _load_stream)  # noqa: B010  mypy
+
+
+def put_last(config_topics: Collection[int]) -> None:
+    """Say which input topics, by number, have configs; a worker is told before it reads rows."""
+    _config_topics[:] = (bytes((number,)) for number in config_topics)
 
 
 def _load_stream(
@@ -61,8 +81,13 @@ def _load_stream(
 
 def _entries(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[Entry]:
     """All rows; rows of one lane follow one another, in order."""
-    for batch in batches:
-        order = _order(batch)
+    filled = (batch for batch in batches if batch.num_rows)
+    was: bytes | None = None  # the last lane of the Arrow batch before
+    for batch, after in pairwise(chain(filled, (None,))):
+        first, last = (batch.column(0)[at].as_py() for at in (0, -1))
+        goes_on = after is not None and after.column(0)[0].as_py() == last
+        order = _order(batch, keeps_first=first == was, keeps_last=goes_on)
+        was = last
         for start in range(0, batch.num_rows, ROWS):
             part = batch.slice(start, ROWS) if order is None else batch.take(order[start:][:ROWS])
             lanes, entries = (column.to_pylist() for column in part.columns)
@@ -70,13 +95,17 @@ def _entries(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[Entry]:
             yield from zip(lanes, entries, strict=True)
 
 
-def _order(batch: pyarrow.RecordBatch) -> pyarrow.Array | None:
-    """The numbers of the rows, those of lanes with few bytes first; None = as they are.
+def _order(
+    batch: pyarrow.RecordBatch, *, keeps_first: bool, keeps_last: bool
+) -> pyarrow.Array | None:
+    """The numbers of the rows, those of lanes with little work first; None = as they are.
 
-    The first and the last lane keep their places: they may have rows in the Arrow batch before or
-    in the next one.
+    Args:
+        batch: at least one row.
+        keeps_first: the first lane has rows in the Arrow batch before, so it comes first.
+        keeps_last: the last lane has rows in the next Arrow batch, so it comes last.
     """
-    if batch.num_rows < 4:  # fewer rows than two lanes between the first and the last
+    if batch.num_rows == 1:
         return None
     # Not at the top: pyarrow starts threads, and the process that is forked may have none.
     import numpy as np
@@ -86,10 +115,23 @@ def _order(batch: pyarrow.RecordBatch) -> pyarrow.Array | None:
     lanes, entries = batch.columns
     is_other = pc.not_equal(lanes.slice(1), lanes.slice(0, len(lanes) - 1))
     starts = np.concatenate(([0], 1 + np.flatnonzero(is_other)))  # the first row of each lane
-    counted = pc.binary_length(entries).to_numpy().astype(np.int64) + ROW_BYTES
-    sizes = np.add.reduceat(counted, starts)
-    sizes[0], sizes[-1] = 0, sizes.sum()
-    if (sizes[:-1] <= sizes[1:]).all():
+    bytes_of_rows = pc.binary_length(entries).to_numpy().astype(np.int64) + ROW_BYTES
+    bytes_of_lanes = np.add.reduceat(bytes_of_rows, starts)
+    rank = np.frexp(np.maximum(bytes_of_lanes, SMALL_BYTES) - 1)[1]
+    topics = pc.binary_slice(entries, TOPIC_AT, TOPIC_AT + 1)
+    is_config = pc.is_in(topics, pa.array(_config_topics, topics.type))
+    has_config = np.logical_or.reduceat(is_config.to_numpy(zero_copy_only=False), starts)
+    rank += CONFIGS_LATER * has_config
+    if keeps_first:
+        rank[0] = -1
+    if keeps_last:
+        rank[-1] = 2 * CONFIGS_LATER + 1
+    times = pc.binary_slice(entries, 0, TOPIC_AT).cast(pa.binary(TOPIC_AT))
+    at_ms = np.frombuffer(times.buffers()[1], ">i8")
+    ordered = np.lexsort((np.minimum.reduceat(at_ms, starts), rank))
+    if (ordered == np.arange(len(ordered))).all():
         return None
+    places = np.empty_like(ordered)
+    places[ordered] = np.arange(len(ordered))
     rows_of_each = np.diff(np.append(starts, batch.num_rows))
-    return pa.array(np.argsort(np.repeat(sizes, rows_of_each), kind="stable"))
+    return pa.array(np.argsort(np.repeat(places, rows_of_each), kind="stable"))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import io
+import pickle
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.serializers import TransformWithStateInPySparkRowSerializer
+from support.streams.operator import INPUT
+from support.streams.packed_rows import pack
 
+from muster.protocol.events import Origin
 from muster.streams import state_calls, worker_input
+from muster.streams.batch.group_batch import Publisher
+from muster.streams.processor import GroupProcessor
 
 THEIRS = TransformWithStateInPySparkRowSerializer.load_stream
-ROWS = [
-    (b"a", b"1"),
-    (b"a", b"2"),
-    (b"b", b"3"),
-    (b"c", b""),
-    (b"c", b"5"),
-    (b"c", b"6"),
-    (b"d", b"7"),
-]
+
+
+def row(lane: bytes, size: int = 10, at_ms: int = 0, kind: str = "lag") -> tuple[bytes, bytes]:
+    """A row whose record has so many bytes."""
+    return lane, pack(Origin(f"muster.{kind}", 0, 1, at_ms), b"v" * size, INPUT)
+
+
+ROWS = [row(lane, size) for size, lane in enumerate((b"a", b"a", b"b", b"c", b"c", b"c", b"d"))]
 
 
 @pytest.fixture(autouse=True)
@@ -65,28 +70,83 @@ def test_the_rows_are_those_that_pyspark_reads(
     assert ours[-2:] == theirs[-2:]  # the signs that the rows are over
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 256])
-@pytest.mark.parametrize("sizes", [(9,), (4, 5), (1, 8)], ids=str)
-def test_lanes_with_few_bytes_come_first(
-    sizes: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of each Arrow batch, but for its first and its last lane, which may go on in others."""
-    monkeypatch.setattr(worker_input, "ROWS", chunk)
-    rows = [
-        (b"a", b"1" * 900),
-        (b"b", b"2" * 500),
-        (b"b", b"3" * 500),
-        (b"c", b"4" * 800),
-        (b"d", b"5" * 10),
-        (b"e", b"6" * 10),
-        (b"e", b"7" * 10),
-        (b"f", b"8" * 10),
-        (b"g", b"9" * 10),
-    ]
+def order_of(rows: list[tuple[bytes, bytes]], *sizes: int) -> bytes:
+    """The lanes, in the order of their calls, which have all rows."""
     calls = read(worker_input._load_stream, *sizes, of=rows)
-    order = b"".join(key[0] for _, key, _ in calls if key is not None)
-    assert order == {9: b"adfecbg", 4: b"abcdfeg", 1: b"abdfecg"}[sizes[0]]
     assert sorted(calls, key=str) == sorted(read(THEIRS, *sizes, of=rows), key=str)
+    return b"".join(key[0] for _, key, _ in calls if key is not None)
+
+
+SIZED = [
+    row(b"a", 9_000),
+    row(b"b", 10_000),
+    row(b"b", 10_000),
+    row(b"c", 5_000),
+    row(b"d", 100),
+    row(b"e", 100),
+    row(b"e", 100),
+    row(b"f", 10),
+    row(b"g", 3_000),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 256])
+@pytest.mark.parametrize(
+    ("sizes", "order"),
+    [
+        ((9,), b"defgcab"),
+        ((4, 5), b"cabdefg"),
+        ((1, 8), b"adefgcb"),
+        # A lane with rows in the next Arrow batch comes last, one with rows before it first.
+        ((2, 7), b"abdefgc"),
+        ((6, 3), b"dcabefg"),
+        ((2, 4, 3), b"abdcefg"),
+    ],
+    ids=str,
+)
+def test_lanes_with_few_bytes_come_first(
+    sizes: tuple[int, ...], order: bytes, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each Arrow batch, wherever Spark has sorted them."""
+    monkeypatch.setattr(worker_input, "ROWS", chunk)
+    assert order_of(SIZED, *sizes) == order
+
+
+def test_small_lanes_come_in_the_order_of_their_oldest_rows() -> None:
+    """However their bytes differ; so do large ones of about the same size."""
+    rows = [
+        row(b"a", 10, at_ms=7),
+        row(b"b", 10, at_ms=9),
+        row(b"b", 900, at_ms=2),
+        row(b"c", 2_000, at_ms=3),
+        row(b"d", 9_000, at_ms=6),
+        row(b"e", 10_000, at_ms=5),
+        row(b"f", 40_000, at_ms=1),
+    ]
+    assert order_of(rows, 7) == b"bcaedf"
+
+
+def test_a_lane_of_three_arrow_batches_stays_one() -> None:
+    """Its rows follow one another."""
+    rows = [row(b"a"), *[row(b"b", 2_000 * size) for size in range(6)], row(b"c")]
+    assert order_of(rows, 2, 3, 2, 1) == b"abc"
+
+
+def test_lanes_with_configs_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small and old they are; a worker knows them when the operator has arrived."""
+    monkeypatch.setattr(worker_input, "_config_topics", [])
+    publisher = Publisher(7, dict.fromkeys(INPUT, 1), 600_000)
+    pickle.loads(pickle.dumps(GroupProcessor({"muster": publisher}, INPUT)))
+    rows = [
+        row(b"a", kind="config", at_ms=1),
+        row(b"b", 9_000, kind="membership", at_ms=2),
+        row(b"c", kind="membership", at_ms=3),
+        row(b"c", kind="config", at_ms=0),
+        row(b"d", kind="lag", at_ms=4),
+        row(b"e", 9_000, kind="config", at_ms=0),
+        row(b"f", kind="membership", at_ms=3),
+    ]
+    assert order_of(rows, 7) == b"fdbcae"
 
 
 def test_the_lanes_that_come_next_are_known() -> None:

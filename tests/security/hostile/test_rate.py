@@ -286,10 +286,11 @@ def megabytes(job: Job) -> tuple[int, int]:
 
 def makes_class_archive(job: Job) -> bool:
     """Whether the job makes the archive that shortens later starts."""
-    with suppress(psutil.NoSuchProcess):
-        children = psutil.Process(job.pid).children(recursive=True)
-        return any("-Xshare:dump" in each.cmdline() for each in children)
-    return True  # a process ended meanwhile: look again
+    for child in psutil.Process(job.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile, or its parent has yet to see it
+            if "-Xshare:dump" in child.cmdline():
+                return True
+    return False
 
 
 def stored(folder: Path) -> int:
