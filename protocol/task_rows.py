@@ -88,7 +88,8 @@ def tasks_from(row: Row) -> tuple[Unit, ...]:
     if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
         raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
     has_connectors = any(isinstance(unit, Connector) for unit in units)
-    if has_connectors or len({unit.name for unit in units}) < len(units):  # else a table is certain
+    # A table refuses equal names, and connectors named like a task. It is costly to make.
+    if has_connectors or len({unit.name for unit in units}) < len(units):
         try:
             TaskTable(units)
         except ConfigError as error:

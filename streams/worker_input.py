@@ -4,15 +4,15 @@ PySpark builds a row and its key from Arrow one by one, which costs a group with
 as reading a value from the state store. `install` replaces that step: a chunk of rows is converted
 at once, and `state_calls` learns which lanes follow.
 
-Spark sorts the rows of a batch by lane. The lanes that arrive together are processed in this order,
-so that a group with few events does not wait for the much work of another (`worker_output` sends
-its answers at once):
+Spark sorts the rows of a batch by lane. The worker processes the lanes that arrive together in
+another order, so that a group with few events does not wait until a group with many is done
+(`worker_output` sends its answers at once):
 
 1. those without a config, because a config may place all tasks of its group;
 2. of both kinds those with few bytes: up to `SMALL_BYTES`, then by powers of two;
 3. among equals the lane with the oldest row, because it has waited longest.
 
-The order follows from the rows alone: a batch that is repeated has the same.
+The order follows from the rows alone, so a batch that is repeated has the same order.
 
 The replaced method is PySpark's own, so muster asks for one exact version of PySpark, and
 `tests/streams/test_worker_input.py` compares what the two methods read.
@@ -50,7 +50,7 @@ SMALL_BYTES = 1 << 12
 """Lanes of at most so many bytes are alike: their work is mostly that of any group."""
 
 CONFIGS_LATER = 64
-"""What a lane with a config is later than any power of two."""
+"""Is added to the rank of a lane with a config; without it a rank is a power of two, below this."""
 
 _config_topics: list[bytes] = []
 """The topics of configs, as a packed row has them (`source`)."""
@@ -86,7 +86,9 @@ def _entries(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[Entry]:
     for batch, after in pairwise(chain(filled, (None,))):
         first, last = (batch.column(0)[at].as_py() for at in (0, -1))
         goes_on = after is not None and after.column(0)[0].as_py() == last
-        order = _order(batch, keeps_first=first == was, keeps_last=goes_on)
+        order = None
+        if first != last:  # rows are sorted, so there is more than one lane
+            order = _order(batch, keeps_first=first == was, keeps_last=goes_on)
         was = last
         for start in range(0, batch.num_rows, ROWS):
             part = batch.slice(start, ROWS) if order is None else batch.take(order[start:][:ROWS])
@@ -101,12 +103,10 @@ def _order(
     """The numbers of the rows, those of lanes with little work first; None = as they are.
 
     Args:
-        batch: at least one row.
+        batch: rows of two lanes or more.
         keeps_first: the first lane has rows in the Arrow batch before, so it comes first.
         keeps_last: the last lane has rows in the next Arrow batch, so it comes last.
     """
-    if batch.num_rows == 1:
-        return None
     # Not at the top: pyarrow starts threads, and the process that is forked may have none.
     import numpy as np
     import pyarrow as pa

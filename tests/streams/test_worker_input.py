@@ -71,7 +71,7 @@ def test_the_rows_are_those_that_pyspark_reads(
 
 
 def order_of(rows: list[tuple[bytes, bytes]], *sizes: int) -> bytes:
-    """The lanes, in the order of their calls, which have all rows."""
+    """The lanes in the order in which the worker calls the operator; no row is lost."""
     calls = read(worker_input._load_stream, *sizes, of=rows)
     assert sorted(calls, key=str) == sorted(read(THEIRS, *sizes, of=rows), key=str)
     return b"".join(key[0] for _, key, _ in calls if key is not None)
@@ -113,7 +113,7 @@ def test_lanes_with_few_bytes_come_first(
 
 
 def test_small_lanes_come_in_the_order_of_their_oldest_rows() -> None:
-    """However their bytes differ; so do large ones of about the same size."""
+    """Their bytes do not matter. Large lanes of about the same size are ordered by age, too."""
     rows = [
         row(b"a", 10, at_ms=7),
         row(b"b", 10, at_ms=9),
