@@ -21,7 +21,7 @@ from muster.state.group import Group, Member
 from muster.state.liveness import FENCED
 from muster.state.roster import Roster
 
-DISMISSED_MAX = 1_000
+DISMISSED_MAX = 500
 """Members that a deleted group dismisses in one batch: each gets two records, and the other groups
 of the batch wait for them. The next batch follows at once."""
 

@@ -3,17 +3,16 @@
 It has no timer and none of the protocol's rules; those are in `state/`.
 
 A call turns bytes into events (`inbox`), runs `advance`, and turns the records into bytes
-(`outbox`). The state store holds two values for each group (`stored_values`): ``liveness``, which
-changes in nearly every batch, and ``snapshot``, the published record, which is read only when this
-process does not have the group in memory.
+(`outbox`); `runner` says in which process. The state store holds two values for each group
+(`stored_values`): ``liveness``, which changes in nearly every batch, and ``snapshot``, the
+published record, which is read only when this process does not have the group in memory.
 
 The groups in memory are a module variable, because Spark unpickles the processor for every batch
 while the Python process lives on. The operator uses a group in memory only if the store still has
 the liveness that it wrote with it: another attempt of the task may have changed the store since.
 
 A bad row never raises: the exception would end the query, and every restart would read the same
-row again. Errors of the state store do raise: Spark retries the task. A group batch that takes more
-CPU time than `group_cpu_s` ends the process; `quarantine` says what the next start does.
+row again. Errors of the state store do raise: Spark retries the task.
 """
 
 from __future__ import annotations
@@ -22,11 +21,8 @@ import functools
 import gc
 import itertools
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark import TaskContext
@@ -41,41 +37,34 @@ from pyspark.sql.types import Row
 from muster.output import wall_ms
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.records import Record
-from muster.protocol.topics import TopicKind
-from muster.schemas import WriterSchema, schemas_of
+from muster.schemas import WriterSchema
 from muster.signing.followed_key_file import KeyFile
-from muster.state import missed_records, superseded
 from muster.state.group import Group
 from muster.streams import state_calls, worker_input
 from muster.streams.batch import (
+    batches_aside,
     byte_limits,
     canary_answer,
-    group_batch,
     outbox,
     quarantine,
     work_limits,
 )
-from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
+from muster.streams.batch.child_process import limit_memory
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
-    Inbox,
     config_order,
     is_found,
     may_get_old_rows,
     old_row_check,
-    open_lane,
     read_refused,
-    refuse,
-    refuse_quarantined,
     signature_check,
-    small_ticks,
 )
 from muster.streams.batch.large_placements import Asides
-from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
+from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX
+from muster.streams.batch.runner import BatchRunner
 from muster.streams.batch.stored_values import Stored
-from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.operator_envelope import values
-from muster.streams.source import REFUSED, TOPIC_AT, Packing, split_lane
+from muster.streams.source import REFUSED, split_lane
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
@@ -104,7 +93,7 @@ _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
 
-class GroupProcessor(StatefulProcessor):
+class GroupProcessor(BatchRunner, StatefulProcessor):
     """Runs `advance` for every group. Spark pickles it into the query, so it holds plain values.
 
     Args:
@@ -132,18 +121,13 @@ class GroupProcessor(StatefulProcessor):
         careful_until_ms: int = 0,
         canary_ms: int = 0,
     ) -> None:
+        is_signed = signing_keys is not None
+        super().__init__(publishers, topics, writers, is_signed=is_signed, group_cpu_s=group_cpu_s)
         self._canary_ms = canary_ms
         self._signing_keys = signing_keys
-        self._group_cpu_s = group_cpu_s
         self._python_bytes_max = python_bytes_max
         self._suspect_batch = None if suspect_batch is None else str(suspect_batch)
         self._careful_until_ms = careful_until_ms
-        self._writers = writers
-        self._topics = tuple(topics)
-        self._config_topics = frozenset(
-            number for number, topic in enumerate(topics) if topic.endswith(f".{TopicKind.CONFIG}")
-        )
-        self._publishers = dict(publishers)
 
     def __setstate__(self, values: dict[str, Any]) -> None:
         """Tell the worker which topics have configs: it reads the first rows before `init`."""
@@ -153,16 +137,16 @@ class GroupProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the two values and limit the memory of the process."""
         self._liveness, self._snapshot = values(handle)
-        self._letter_budget = LetterBudget()
-        self._large_configs = LargeConfigs()
         self._new_groups = 0  # without a config, in this batch
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         is_repeated = batch is not None and batch == self._suspect_batch
-        self._is_suspect = is_repeated or wall_ms() < self._careful_until_ms
-        self._computes_aside = context is not None
+        asides = None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
+            asides = _asides(self._group_cpu_s)
+        is_suspect = is_repeated or wall_ms() < self._careful_until_ms
+        self._begin_batch(asides, is_suspect=is_suspect)
         state_calls.ahead.first = self._ask_ahead
 
     def handleInitialState(
@@ -181,20 +165,27 @@ class GroupProcessor(StatefulProcessor):
         prefix = split_lane(lane)[0]
         is_canary = canary_answer.is_of(lane, prefix)
         if is_canary or lane.endswith(REFUSED):
-            entries = sorted(itertools.chain(*self._share(rows, GROUP_QUOTED_BYTES_MAX)))
+            share = self._share((row[1] for row in rows), GROUP_QUOTED_BYTES_MAX)
+            entries = sorted(itertools.chain(*share))
             if is_canary:
                 return self._answer(prefix, entries)
             refused = read_refused(lane, entries, self._topics)
             if refused is not None:
                 return iter(self._letters(refused, is_shared=True))
-        stored, group = self._load(lane)
+        was, group = self._load(lane)
+        held = batches_aside.of(lane, was, self._packing)
+        stored = was if held is None else held.before
         is_old = old_row_check(lane, self._topics, stored, group)
         left_out: list[bytes] = []
+        waiting: list[bytes] = []
+        if held is not None:
+            waiting = held.later if self._is_computed(lane, held) else held.first
+        packed: Iterator[bytes] = itertools.chain(waiting, (row[1] for row in rows))
         if may_get_old_rows(stored, group):
-            rows = self._new_rows(rows, is_old, left_out)
+            packed = self._new_rows(packed, is_old, left_out)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         entries, beyond = self._share(
-            *(rows, byte_limits.bytes_max(stored.snapshot)),
+            *(packed, byte_limits.bytes_max(stored.snapshot)),
             signature_check(lane, self._topics, keyring, stored.replay_guard),
             is_old,
         )
@@ -203,21 +194,22 @@ class GroupProcessor(StatefulProcessor):
             why = "the group's large events exceed what one batch accepts"
             refusals += self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why)
         asks_at_once = left_out and group is None and not self._is_suspect
-        if not entries and not asks_at_once:  # the group took in all of them before
-            return iter(refusals)
-        if stored.snapshot is None and not self._has_config(entries):
-            self._new_groups += 1
-            if self._new_groups > work_limits.NEW_GROUPS_MAX:
-                why = "too many new groups without a config came before this event in the batch"
-                refusals += self._refused(lane, entries, DeadLetter.TOO_MANY_GROUPS, why)
+        if held is None:
+            if not entries and not asks_at_once:  # the group took in all of them before
                 return iter(refusals)
-        taken = self._taken(Rows(lane, entries, keyring, stored, group))
-        self._store(lane, stored, taken)
+            if stored.snapshot is None and not self._has_config(entries):
+                self._new_groups += 1
+                if self._new_groups > work_limits.NEW_GROUPS_MAX:
+                    why = "too many new groups without a config came before this event in the batch"
+                    refusals += self._refused(lane, entries, DeadLetter.TOO_MANY_GROUPS, why)
+                    return iter(refusals)
+        taken = self._taken(Rows(lane, entries, keyring, stored, group, held is not None), held)
+        self._store(lane, was, taken)
         return iter(refusals + taken.rows)
 
     def _share(
         self,
-        rows: Iterator[Row],
+        rows: Iterator[bytes],
         bytes_max: int,
         may_count: Callable[[bytes], bool] = lambda entry: True,
         is_old: Callable[[bytes], bool] = lambda entry: False,
@@ -225,7 +217,7 @@ class GroupProcessor(StatefulProcessor):
         """The rows of a lane, and the beginnings of those beyond its group's share."""
         signed = self._signing_keys is not None
         return byte_limits.of(
-            (row[1] for row in rows),
+            rows,
             bytes_max,
             self._is_config,
             may_count=may_count,
@@ -235,184 +227,18 @@ class GroupProcessor(StatefulProcessor):
         )
 
     def _new_rows(
-        self, rows: Iterator[Row], is_old: Callable[[bytes], bool], left_out: list[bytes]
-    ) -> Iterator[Row]:
+        self, rows: Iterator[bytes], is_old: Callable[[bytes], bool], left_out: list[bytes]
+    ) -> Iterator[bytes]:
         """The rows that the group has not taken in before; `left_out` gets one of the others.
 
         Such a row, unless it is a config, makes a group that was read back ask its members at once.
         It is in memory then: a backlog of old rows does not read it from the state store each time.
         """
         for row in rows:
-            if not is_old(row[1]):
+            if not is_old(row):
                 yield row
-            elif not (left_out or self._is_config(row[1])):
-                left_out.append(row[1])
-
-    def _is_config(self, entry: bytes) -> bool:
-        return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
-
-    def _taken(self, rows: Rows) -> BatchResult:
-        """Run a group batch, in a child process if it may do harm."""
-        if rows.stored.is_quarantined:
-            return self._taken_in_quarantine(rows)
-        if self._is_suspect or rows.stored.is_on_probation:
-            return self._run_in_child_or_quarantine(rows)
-        limit_cpu(self._group_cpu_s)
-        try:
-            return self._run(rows)
-        except MemoryError:
-            _cache.clear()
-        finally:
-            limit_cpu(0)
-        return self._run_in_child_or_quarantine(rows._replace(group=None))
-
-    def _taken_in_quarantine(self, rows: Rows) -> BatchResult:
-        """Refuse the rows of a quarantined group, unless an operator releases it with them."""
-        lane, entries, topics = rows.lane, rows.entries, self._topics
-        rows = rows._replace(stored=self._left_if_superseded(rows, rows.stored))
-        if quarantine.successor_of(rows.stored) > self._publisher(rows).epoch:
-            return BatchResult([], None, rows.stored)
-        has_read = quarantine.configs_read(lane, rows.stored) if self._has_config(entries) else {}
-        unread = quarantine.unread(entries, topics, has_read)
-        inbox = self._inbox(rows) if self._has_config(unread) else None
-        if inbox is None or not quarantine.releases(inbox, has_read):
-            inbox = refuse_quarantined(lane, unread, topics, rows.signed, None)
-            return BatchResult(self._letters(inbox), None, rows.stored)
-        return self._release(rows)
-
-    def _left_if_superseded(self, rows: Rows, stored: Stored) -> Stored:
-        """Note in the stored values of a quarantined group if a row is a later one's tick."""
-        ticks = small_ticks(rows.entries, signed=rows.signed)
-        if not ticks:
-            return stored
-        named = superseded.newest_named(self._inbox(rows._replace(entries=ticks)).events)
-        if named <= self._publisher(rows).epoch:
-            return stored
-        return quarantine.left_to(stored, named, Packing(self._topics, rows.signed))
-
-    def _run(self, rows: Rows) -> BatchResult:
-        """Read the rows and apply their events to the group.
-
-        Raises:
-            MemoryError: there is not enough memory.
-        """
-        rows = rows._replace(
-            group=group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
-        )
-        inbox = self._inbox(rows)
-        if inbox.group is None or (rows.entries and not inbox.events):
-            return BatchResult(self._letters(inbox), rows.group, rows.stored)
-        return group_batch.take(
-            rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget
-        )
-
-    def _inbox(self, rows: Rows) -> Inbox:
-        """The events of the rows."""
-        lane, entries, keyring, stored, group = rows
-        schemas = schemas_of(self._writers)
-        most = self._publisher(rows).group_tasks_max
-        members = 0 if group is None else len(group.roster)
-        tasks = group_batch.tasks_of(group, stored)
-        limits = Limits(most, tasks, members, stored.credit, self._large_configs)
-        try:
-            return open_lane(
-                lane, entries, self._topics, schemas, keyring, stored.replay_guard, limits
-            )
-        except MemoryError:
-            raise
-        except Exception:
-            # A bug in muster: raising would bring the same rows back at every start.
-            failed, story = DeadLetter.GROUP_FAILED, traceback.format_exc()
-            return refuse(lane, entries, self._topics, rows.signed, failed, story)
-
-    def _run_in_child_or_quarantine(self, rows: Rows) -> BatchResult:
-        """Run a group batch in a child; if it gives no answer, quarantine the group."""
-        try:
-            return self._in_child(lambda: self._run(rows))
-        except ChildFailed as failure:
-            return self._quarantine(rows, str(failure))
-
-    def _release(self, rows: Rows) -> BatchResult:
-        """Run the batch that releases a quarantined group (see the three steps in `quarantine`)."""
-        try:
-            with suppress(ChildFailed):
-                return self._in_child(lambda: self._catch_up(rows))
-            anew = rows._replace(stored=quarantine.asked_anew(rows.stored))
-            return self._in_child(lambda: self._run(anew))
-        except ChildFailed as failure:
-            return self._quarantine(rows, str(failure))
-
-    def _catch_up(self, rows: Rows) -> BatchResult:
-        """Process the rows that were set aside at the quarantine, then the rows of this batch.
-
-        Raises:
-            ChildFailed: the rows were not kept, or are of topics that the job does not read.
-        """
-        known = quarantine.before(rows.lane, rows.stored, Packing(self._topics, rows.signed))
-        if known is None:
-            raise ChildFailed("its rows were not kept, or are of other topics")
-        stored, entries = known
-        first = self._run(rows._replace(stored=stored, entries=entries))
-        rows = rows._replace(stored=first.stored, group=first.group)
-        group = group_batch.known(rows, predecessors_obey=False)
-        if group is not None:  # heartbeats that came during the quarantine are lost
-            rows = rows._replace(group=missed_records.after(group))
-        second = self._run(rows)
-        deletions: list[Row] = []
-        if second.stored.snapshot is None:
-            deletions = quarantine.forgotten(rows.lane, self._publisher(rows))
-        return BatchResult([*first.rows, *second.rows, *deletions], None, second.stored)
-
-    def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
-        """Run `work` in a child process and return its result, without the group.
-
-        Raises:
-            ChildFailed: the child gave no answer.
-        """
-
-        def answer() -> tuple[list[Row], Stored, LetterBudget]:
-            taken = work()
-            return taken.rows, taken.stored, self._letter_budget
-
-        rows, stored, self._letter_budget = run_in_child(answer, self._group_cpu_s)
-        return BatchResult(rows, None, stored)
-
-    def _has_config(self, entries: Sequence[bytes]) -> bool:
-        return any(map(self._is_config, entries))
-
-    def _quarantine(self, rows: Rows, story: str) -> BatchResult:
-        """Quarantine a group; rows whose key names no group only become dead letters."""
-        publisher = self._publisher(rows)
-        if not rows.entries:  # all were old; the next rows show again what the group does
-            return BatchResult([], None, rows.stored)
-        if not quarantine.names_a_group(rows.lane):
-            letters = self._refused(rows.lane, rows.entries, DeadLetter.GROUP_FAILED, story)
-            return BatchResult(letters, None, rows.stored)
-        where = (rows.lane, rows.entries, self._topics)
-        signed = rows.signed
-        taken = quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
-        return replace(taken, stored=self._left_if_superseded(rows, taken.stored))
-
-    def _publisher(self, rows: Rows) -> Publisher:
-        prefix = split_lane(rows.lane)[0]
-        publisher = self._publishers[prefix]
-        if self._computes_aside:
-            publisher = publisher._replace(aside=_asides(self._group_cpu_s).of(prefix))
-        return publisher
-
-    def _refused(
-        self, lane: bytes, entries: Sequence[bytes], reason: DeadLetter, message: str
-    ) -> list[Row]:
-        """The rows of the dead letters for all these rows of a lane."""
-        signed = self._signing_keys is not None
-        return self._letters(refuse(lane, entries, self._topics, signed, reason, message))
-
-    def _letters(self, inbox: Inbox, *, is_shared: bool = False) -> list[Row]:
-        """The rows of an inbox's dead letters."""
-        rejected = inbox.rejected
-        letters = self._letter_budget.admitted(inbox.prefix, rejected, is_shared=is_shared)
-        partitions = self._publishers[inbox.prefix].partitions
-        return outbox.rows(inbox.prefix, letters, partitions)
+            elif not (left_out or self._is_config(row)):
+                left_out.append(row)
 
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
         """The rows that answer the canary's ticks; nothing of them is stored."""
@@ -423,6 +249,9 @@ class GroupProcessor(StatefulProcessor):
         records: list[Record] = [] if wake_up is None else [wake_up]
         records += self._letter_budget.admitted(prefix, rejected)
         return iter(outbox.rows(prefix, records, publisher.partitions))
+
+    def _forget_groups(self) -> None:
+        _cache.clear()
 
     def close(self) -> None:
         """End the batch."""

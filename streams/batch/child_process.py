@@ -41,10 +41,15 @@ class Child(NamedTuple):
     def answer(self) -> tuple[bool, Any]:
         """Wait for the answer: (True, it), or (False, why there is none)."""
         try:
-            return pickle.loads(self.receiver.recv_bytes())  # type: ignore[no-any-return]  # noqa: S301  our own child's
+            data = self.receiver.recv_bytes()
         except EOFError:
             self.process.join()
             return False, _end_of(self.process.exitcode, self.cpu_s)
+        gc.disable()  # a group may be thousands of objects, and none of them is garbage
+        try:
+            return pickle.loads(data)  # type: ignore[no-any-return]  # noqa: S301  our own child's
+        finally:
+            gc.enable()
 
     def end(self) -> None:
         """Kill the child, if it still runs, and forget it."""

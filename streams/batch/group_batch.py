@@ -63,13 +63,24 @@ PROBATION_MS = 600_000
 
 
 class Rows(NamedTuple):
-    """All rows of one lane (topic prefix and record key) in a batch, with their group."""
+    """All rows of one lane (topic prefix and record key) in a batch, with their group.
+
+    Attributes:
+        lane: see `source`.
+        entries: the packed rows, sorted.
+        keyring: the signing keys; None = nothing is signed.
+        stored: what the state store has of the group.
+        group: the group if it is in memory.
+        have_waited: whether rows waited (`batches_aside`): then a wake-up was published that the
+            group does not know of.
+    """
 
     lane: bytes
     entries: list[bytes]
     keyring: Keyring | None
     stored: Stored
     group: Group | None
+    have_waited: bool = False
 
     @property
     def signed(self) -> bool:
@@ -193,6 +204,8 @@ def take(
     inbox: Inbox,
     publisher: Publisher,
     budget: LetterBudget | None = None,
+    *,
+    have_waited: bool = False,
 ) -> BatchResult:
     """Apply a batch's events to a group; any failure except a `MemoryError` parks the group.
 
@@ -203,6 +216,7 @@ def take(
             asks its members.
         publisher: facts about the job.
         budget: what the batch's dead letters may still take; None = this group has it alone.
+        have_waited: see `Rows`.
 
     Raises:
         MemoryError: there is not enough memory.
@@ -219,8 +233,8 @@ def take(
             unverified=unverified,
             predecessors_obey=publisher.predecessors_obey,
         )
-        if stored.is_quarantined:
-            before.sessions.renew_wake_up()  # the quarantine took the published one back
+        if stored.is_quarantined or have_waited:
+            before.sessions.renew_wake_up()  # the published one was taken back, or replaced
         step = advance(
             before,
             inbox.events,

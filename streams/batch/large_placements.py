@@ -17,9 +17,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
-from muster.state.assignor_outcome import Aside, Outcome, Question
+from muster.state.assignor_outcome import Aside, Question
 from muster.streams.batch.child_process import Child, answer_to, begin
+
+_Answer = TypeVar("_Answer")
 
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
@@ -49,8 +52,8 @@ class Asides:
         """`ask` for the groups of a topic prefix."""
         return lambda question, work: self.ask((f"{prefix} {question[0]}", *question[1:]), work)
 
-    def ask(self, question: Question, work: Callable[[], Outcome]) -> Outcome | str | None:
-        """Begin to compute a placement, or take its answer; see `assignor_outcome.Aside`."""
+    def ask(self, question: Question, work: Callable[[], _Answer]) -> _Answer | str | None:
+        """Begin to compute an answer, or take it; see `assignor_outcome.Aside`."""
         if multiprocessing.parent_process() is not None:
             return work()  # in a child process, where no other group waits
         now_s = time.monotonic()
@@ -58,19 +61,19 @@ class Asides:
         self._asked_s[question] = now_s
         self._forget(question, now_s, max(FORGOTTEN_S, 2 * gap_s))
         if question in self._running:
-            return self._look(question)
+            return self._look(question)  # type: ignore[no-any-return]  # what its `work` returned
         waiting = [each for each in self._asked_s if each not in self._running]
         if len(self._running) < RUNNING_MAX and waiting[0] == question:
             self._running[question] = begin(_compute, work, self._cpu_s)
         return None
 
-    def _look(self, question: Question) -> Outcome | str | None:
+    def _look(self, question: Question) -> Any:  # noqa: ANN401  # what the question's `work` returns
         child = self._running[question]
         if not child.receiver.poll():
             return None
-        outcome: Outcome | str = child.answer()[1]
+        answer = child.answer()[1]
         self._end(question)
-        return outcome
+        return answer
 
     def _forget(self, question: Question, now_s: float, age_s_max: float) -> None:
         """Drop the group's other questions, and those that are not asked any more."""

@@ -60,6 +60,14 @@ class LetterBudget:
     def __init__(self) -> None:
         self._letters = BATCH_LETTERS_MAX
         self._bytes = BATCH_QUOTED_BYTES_MAX
+        self._counts_earlier = True
+
+    @classmethod
+    def apart(cls) -> LetterBudget:
+        """The budget of a group batch that is computed aside; others count what they left out."""
+        budget = cls()
+        budget._counts_earlier = False
+        return budget
 
     def admitted(
         self, prefix: str, letters: Sequence[Rejected], *, is_shared: bool = False
@@ -85,7 +93,12 @@ class LetterBudget:
 
     def _count_of_earlier(self, prefix: str) -> list[Rejected]:
         """The letter that counts what earlier batches left out, before the batch's first letter."""
-        if not _unreported or self._letters < BATCH_LETTERS_MAX or prefix not in _unreported:
+        if (
+            not self._counts_earlier
+            or not _unreported
+            or self._letters < BATCH_LETTERS_MAX
+            or prefix not in _unreported
+        ):
             return []
         counts, first = _unreported.pop(prefix)
         return [_rest("of the batches before", counts, first)]

@@ -19,21 +19,17 @@ it does with any other group (`state.superseded`).
 
 The heartbeats of the quarantine are lost, so each member's session begins with the release.
 
-The job may have been started again with other topic prefixes or signing keys since, so what is kept
-says how the rows are packed (`Packing`). Rows that an earlier version kept do not say it, and count
-as packed by the present run. Where that gives a row a topic of another prefix, step 1 is left out.
-It may still be wrong if the topics of two prefixes sort among each other (``a`` and ``a.d``).
+Where rows that an earlier version kept have a topic of another prefix now (`kept_rows`), step 1 is
+left out. It may still be wrong if the topics of two prefixes sort among each other (``a`` and
+``a.d``).
 
 For `PROBATION_MS` after the release the group's batches still run in child processes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from struct import Struct
-from typing import NamedTuple
 
 from pyspark.sql.types import Row
 
@@ -47,6 +43,7 @@ from muster.state.group import Group
 from muster.streams.batch import group_batch, outbox
 from muster.streams.batch.group_batch import BatchResult, Publisher
 from muster.streams.batch.inbox import Inbox, refuse_quarantined
+from muster.streams.batch.kept_rows import MARK, ROWS_BYTES_MAX, Kept, successor_in
 from muster.streams.batch.letter_limits import LetterBudget
 from muster.streams.batch.stored_values import (
     QUARANTINED_FLAG,
@@ -56,57 +53,11 @@ from muster.streams.batch.stored_values import (
     Stored,
     tag_of,
 )
-from muster.streams.source import HEADER, TOPIC_AT, Packing, repacked, split_lane
+from muster.streams.source import HEADER, Packing, split_lane
 
 STORY_CHARS_MAX = 1_000
-ROWS_BYTES_MAX = 8 << 20
-"""Rows that take more bytes than this are not kept for the release."""
-_MARK = b"\xff"
-"""First byte of what replaces the core's array; no version of the core's array begins with it."""
-_SIZES = Struct(">qII")
-"""Coordinator epoch of the previous snapshot (-1 = none), bytes of the array, number of rows."""
-_SIZE = Struct(">I")
-_BETWEEN_TOPICS = "\0"
-_EPOCH = Struct(">q")
-_LATER = " later coordinator "
-"""Begins what stands like one more topic behind those of the packing, where earlier versions look
-at no more than the topics of the rows. No topic has such a name."""
-_LATER_AT_END = re.compile(re.escape((_BETWEEN_TOPICS + _LATER).encode()) + rb"(\d{1,19})\Z")
-_LATER_BYTES_MAX = 64
 
-
-class _Kept(NamedTuple):
-    """What is kept for the release.
-
-    Attributes:
-        epoch: coordinator epoch of the snapshot before the quarantine; None = the group had none.
-        core: the core's array before the quarantine.
-        rows: the rows that were set aside; None = they took too many bytes to be kept.
-        packing: of the rows; None = there are none, or an earlier version kept them.
-        successor: greatest epoch of a later coordinator that a tick has named; -1 = none has.
-    """
-
-    epoch: int | None
-    core: bytes
-    rows: list[bytes] | None
-    packing: Packing | None
-    successor: int = -1
-
-    def to_bytes(self) -> bytes:
-        is_left = self.successor >= 0
-        if self.rows is None:
-            return _MARK + (_EPOCH.pack(self.successor) if is_left else b"")
-        assert self.packing is not None  # this version always says it
-        epoch = -1 if self.epoch is None else self.epoch
-        head = _SIZES.pack(epoch, len(self.core), len(self.rows))
-        rows = [_SIZE.pack(len(row)) + row for row in self.rows]
-        # The packing comes last, where earlier versions do not look.
-        later = (f"{_LATER}{self.successor}",) if is_left else ()
-        topics = _BETWEEN_TOPICS.join((*self.packing.topics, *later)).encode()
-        return b"".join((_MARK, head, self.core, *rows, bytes((self.packing.signed,)), topics))
-
-
-READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", _MARK).to_bytes()
+READ_BACK = Parts(Header(QUARANTINED_FLAG), b"", MARK).to_bytes()
 """The liveness of a quarantined group whose checkpoint was lost, and with it the rows."""
 
 
@@ -147,7 +98,7 @@ def unread(entries: Sequence[bytes], topics: Sequence[str], has_read: Places) ->
 def successor_of(stored: Stored) -> int:
     """Greatest epoch of a later coordinator that a tick has named in a quarantine; -1 = none."""
     parts = stored.parts()
-    return -1 if parts is None else _successor(parts.core)
+    return -1 if parts is None else successor_in(parts.core)
 
 
 def left_to(stored: Stored, successor: int, now: Packing) -> Stored:
@@ -160,9 +111,9 @@ def left_to(stored: Stored, successor: int, now: Packing) -> Stored:
     """
     parts = stored.parts()
     assert parts is not None  # it is quarantined
-    if successor <= _successor(parts.core):
+    if successor <= successor_in(parts.core):
         return stored
-    kept = _kept(parts.core)
+    kept = Kept.from_bytes(parts.core)
     kept = kept._replace(successor=successor, packing=kept.packing or now)
     return Stored(parts._replace(core=kept.to_bytes()).to_bytes(), stored.snapshot)
 
@@ -216,7 +167,7 @@ def begin(
         epoch = None if before is None else before.coordinator_epoch
         few = sum(map(len, entries)) <= ROWS_BYTES_MAX
         packing = Packing(tuple(topics), signed)
-        for_release = _Kept(epoch, parts.core, list(entries) if few else None, packing).to_bytes()
+        for_release = Kept(epoch, parts.core, list(entries) if few else None, packing).to_bytes()
     flags = (parts.header.flags | QUARANTINED_FLAG) ^ TURN_FLAG
     records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
     rows = group_batch.written(inbox, records, publisher, budget, turn=int(bool(flags & TURN_FLAG)))
@@ -249,8 +200,8 @@ def before(lane: bytes, stored: Stored, now: Packing) -> tuple[Stored, list[byte
     """
     parts = stored.parts()
     assert parts is not None  # it is quarantined
-    for_release = _kept(parts.core)
-    rows = _rows(for_release, split_lane(lane)[0], now)
+    for_release = Kept.from_bytes(parts.core)
+    rows = for_release.rows_as(now, split_lane(lane)[0])
     if rows is None:
         return None
     if for_release.epoch is None:
@@ -260,18 +211,6 @@ def before(lane: bytes, stored: Stored, now: Packing) -> tuple[Stored, list[byte
     as_it_was = replace(record, coordinator_epoch=for_release.epoch, quarantine=None)
     value = codec.encode(as_it_was).value
     return Stored(parts._replace(core=for_release.core).to_bytes(), value), rows
-
-
-def _rows(kept: _Kept, prefix: str, now: Packing) -> list[bytes] | None:
-    """The kept rows, packed as `now` says; None = there are none, or topics are not of `prefix`."""
-    if kept.rows is None:
-        return None
-    try:
-        rows = repacked(kept.rows, kept.packing or now, now)
-    except LookupError:
-        return None
-    topics = {now.topics[row[TOPIC_AT]] for row in rows}
-    return rows if all(topic.rpartition(".")[0] == prefix for topic in topics) else None
 
 
 def forgotten(lane: bytes, publisher: Publisher) -> list[Row]:
@@ -287,33 +226,3 @@ def asked_anew(stored: Stored) -> Stored:
     parts = stored.parts()
     assert parts is not None  # it is quarantined
     return Stored(parts._replace(core=b"").to_bytes(), stored.snapshot)
-
-
-def _successor(core: bytes) -> int:
-    """`_Kept.successor` of its bytes; the rows, which may be many, are not read."""
-    if len(core) == len(_MARK) + _EPOCH.size:
-        return int(_EPOCH.unpack_from(core, len(_MARK))[0])
-    found = _LATER_AT_END.search(core[-_LATER_BYTES_MAX:])
-    return -1 if found is None else int(found[1])
-
-
-def _kept(data: bytes) -> _Kept:
-    if len(data) < len(_MARK) + _SIZES.size:
-        return _Kept(None, b"", None, None, _successor(data))
-    at = len(_MARK)
-    epoch, size, count = _SIZES.unpack_from(data, at)
-    at += _SIZES.size
-    core = data[at : at + size]
-    at += size
-    rows: list[bytes] = []
-    for _ in range(count):
-        (size,) = _SIZE.unpack_from(data, at)
-        at += _SIZE.size
-        rows.append(data[at : at + size])
-        at += size
-    packing: Packing | None = None
-    if at < len(data):
-        topics = data[at + 1 :].decode().split(_BETWEEN_TOPICS)
-        topics = topics[:-1] if topics[-1].startswith(_LATER) else topics
-        packing = Packing(tuple(topics), bool(data[at]))
-    return _Kept(None if epoch < 0 else epoch, core, rows, packing, _successor(data))

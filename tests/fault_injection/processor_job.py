@@ -3,7 +3,8 @@
 A batch runs on the values that the last committed batch stored, so a job that starts again repeats
 it on the same values. Some records end the process that works on them: then the job ends, and the
 next one repeats the batch in child processes, as in `muster.streams.processor`; or another process
-takes over without a checkpoint. A child process is played in this one.
+takes over without a checkpoint. In some runs every group batch with a config is computed aside. A
+child process is played in this one.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.simulation.jobs import FIRST_EPOCH, Batch, Checkpoint, Offsets
 from muster.simulation.log import GROUP, delay
+from muster.state.assignor_outcome import Question
 from muster.state.group import Group
 from muster.state.machine import Step
 from muster.streams import crash_loop, processor
-from muster.streams.batch import group_batch, quarantine
+from muster.streams.batch import batches_aside, group_batch, quarantine
 from muster.streams.batch.child_process import ChildFailed
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.stored_values import Stored
 from muster.streams.checkpoint.unverified_groups import UNVERIFIED_MS
 from muster.streams.processor import GroupProcessor
-from muster.streams.source import HEADER, input_topics, lane_of
+from muster.streams.source import HEADER, Packing, input_topics, lane_of
 
 if TYPE_CHECKING:
     from fault_injection.processor_run import ProcessorRun
@@ -48,6 +50,8 @@ LANE = lane_of(PREFIX, GROUP.encode())
 _PARTITIONS = {topic.name(PREFIX): 1 for topic in TOPICS}
 _REBUILD_MS = 20_000
 NOTHING = Stored()
+ASIDE_BATCHES_MAX = 6
+"""A child process that computes a large group batch takes so many batches at most."""
 _READ_AGAIN = (0, 0, 5, 50)
 """How many old rows a start without a checkpoint may read, because another group needs them."""
 
@@ -72,6 +76,18 @@ class DeadlyProcessor(GroupProcessor):
             raise ProcessEnded
         return super()._run(rows)
 
+    def compute_aside(self, work: Callable[[], BatchResult]) -> BatchResult | str:
+        """Play a child process that computes a large group batch while batches go on."""
+        before = dict(vars(self))
+        self._is_child = True
+        try:
+            return work()
+        except ProcessEnded:
+            return "its process was killed"
+        finally:
+            vars(self).clear()
+            vars(self).update(before)
+
     def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
         """Play a child process: its changes to memory are lost, and its answer is pickled."""
         before = deepcopy((self._letter_budget, self._large_configs))
@@ -89,6 +105,28 @@ class DeadlyProcessor(GroupProcessor):
         return BatchResult(rows, None, stored)
 
 
+class ChildProcesses:
+    """The child processes of a worker: an answer is there after some batches.
+
+    Attributes:
+        play: computes an answer as a child process does.
+    """
+
+    def __init__(self) -> None:
+        self.play: Callable[[Callable[[], BatchResult]], BatchResult | str] = lambda work: work()
+        self._question: Question | None = None
+        self._answer = b""
+        self._batches_left = 0
+
+    def ask(self, question: Question, work: Callable[[], BatchResult]) -> BatchResult | str | None:
+        """Begin to compute an answer, or give it, as `Asides` does."""
+        if question != self._question:
+            self._question, self._answer = question, pickle.dumps(self.play(work))
+            self._batches_left = Random(repr(question)).randrange(1, ASIDE_BATCHES_MAX + 1)
+        self._batches_left -= 1
+        return None if self._batches_left >= 0 else pickle.loads(self._answer)  # type: ignore[no-any-return]
+
+
 @dataclass(slots=True)
 class StoreCheckpoint(Checkpoint):
     """The checkpoint of a coordinator with a state store.
@@ -99,6 +137,7 @@ class StoreCheckpoint(Checkpoint):
         unverified_until_ms: see `muster.streams.checkpoint.unverified_groups`.
         obeyed: whether all earlier coordinators obey its ticks.
         is_suspect: whether the batch that is begun is repeated in child processes.
+        set_aside_through: newest offset of config that the quarantine has seen; -1 = none.
     """
 
     stored: Stored = NOTHING
@@ -106,6 +145,7 @@ class StoreCheckpoint(Checkpoint):
     unverified_until_ms: int = 0
     obeyed: bool = False
     is_suspect: bool = False
+    set_aside_through: int = -1
 
     def taken_up(self) -> Stored:
         """The values with which the next batch begins."""
@@ -118,9 +158,15 @@ class StoreCheckpoint(Checkpoint):
         return group_of(self.stored) if self.initial is None else Group.recover(self.initial)
 
 
+def waits(stored: Stored) -> bool:
+    """Whether rows of the group wait for a batch that is computed aside."""
+    return batches_aside.of(LANE, stored, Packing(INPUT, signed=False)) is not None
+
+
 def group_of(stored: Stored) -> Group:
-    """The group of stored values."""
-    return group_batch.restore(GROUP, stored)
+    """The group of stored values, without the rows that wait."""
+    held = batches_aside.of(LANE, stored, Packing(INPUT, signed=False))
+    return group_batch.restore(GROUP, stored if held is None else held.before)
 
 
 class ProcessorJob(FaultyJob):
@@ -148,6 +194,7 @@ class ProcessorJob(FaultyJob):
         self._world = world
         self._cache: Any = type(processor._cache)()
         self._pending = checkpoint.stored
+        self._children = ChildProcesses()
 
     def decide(self, events: Sequence[Event]) -> Step:
         """Run the processor for the events of a batch.
@@ -171,10 +218,11 @@ class ProcessorJob(FaultyJob):
         records = tuple(map(record_of, written))
         self._world.note_letters([r for r in records if isinstance(r, Rejected)])
         if quarantine.successor_of(after) <= self.epoch:  # else it reads nothing for the group
-            self._world.note_quarantine(before, after, events)
+            self._world.note_quarantine(self, before, after, events)
         changed = any(isinstance(r, GroupSnapshot) for r in records)
         self.generations += group.generation > self.group.generation
-        self._check(events, group, is_usual=not (before.is_quarantined or after.is_quarantined))
+        is_usual = not any(each.is_quarantined or waits(each) for each in (before, after))
+        self._check(events, group, is_usual=is_usual)
         return Step(group, records, None, changed)
 
     def _check(self, events: Sequence[Event], group: Group, *, is_usual: bool) -> None:
@@ -200,12 +248,15 @@ class ProcessorJob(FaultyJob):
     def _process(self) -> Iterator[None]:
         """The memory of the job's Python process."""
         memory = processor._cache, processor._key_file
+        large_bytes = batches_aside.LARGE_CONFIG_BYTES
         processor._cache = self._cache
         processor._key_file = lambda path: self  # type: ignore[assignment]  # see `current`
+        batches_aside.LARGE_CONFIG_BYTES = 0
         try:
             yield
         finally:
             processor._cache, processor._key_file = memory
+            batches_aside.LARGE_CONFIG_BYTES = large_bytes
 
     def current(self) -> Keyring:
         """The keyring as the job has it now."""
@@ -225,6 +276,7 @@ class ProcessorJob(FaultyJob):
         signing_keys = None if self.keyring is None else "keys.json"
         run = DeadlyProcessor({PREFIX: publisher}, INPUT, signing_keys=signing_keys)
         run.deadly = self._world.deadly
+        self._children.play = run.compute_aside
         initial = checkpoint.initial
         rows: list[tuple[bytes, Row]] = []
         if initial is not None:
@@ -232,6 +284,8 @@ class ProcessorJob(FaultyJob):
             rows.append((LANE, Row(lane=LANE, snapshot=snapshot, quarantined=quarantined)))
         tester = TwsTester(run, initialStateRow=rows or None)
         run._is_suspect = checkpoint.is_suspect or self.is_careful
+        if self._world.computes_aside:  # every batch with a config, but no placement
+            run._asides = self._children  # type: ignore[assignment]
         for name in ("liveness", "snapshot"):
             value = getattr(checkpoint.stored, name)
             if value is not None:
@@ -280,6 +334,7 @@ class ProcessorJobs(FaultyJobs):
             initial=snapshot,
             unverified_until_ms=0 if is_first else int(world.now) + UNVERIFIED_MS,
             obeyed=not is_first and world.predecessors_obey,
+            set_aside_through=-1 if snapshot is None else world.set_aside_through(snapshot),
         )
 
     def restart(self, written: int, *, checkpoint: bool, in_order: bool = False) -> None:

@@ -16,7 +16,7 @@ from fault_injection.fault_run import Apart, FaultRun
 from fault_injection.faults import Fault
 from fault_injection.keyrings import Keyrings
 from fault_injection.process import Process
-from fault_injection.processor_job import INPUT, PREFIX, ProcessorJobs, offset_of
+from fault_injection.processor_job import INPUT, PREFIX, ProcessorJob, ProcessorJobs, offset_of
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
@@ -25,7 +25,7 @@ from muster.protocol.events import Event, GroupConfig, GroupDeleted, LagReport, 
 from muster.protocol.framing import PREFIX as PREFIX_OF
 from muster.protocol.keyring import Keyring, caller_of
 from muster.protocol.keys import whole_key
-from muster.protocol.records import Rejected
+from muster.protocol.records import GroupSnapshot, Rejected
 from muster.protocol.signing import Subject, sign
 from muster.simulation.log import GROUP, topic_of
 from muster.streams.batch.stored_values import Stored
@@ -127,6 +127,7 @@ class ProcessorRun(FaultRun):
     Attributes:
         seed: of the run.
         is_pair: when a coordinator's process ends, another takes over without a checkpoint.
+        computes_aside: whether every group batch with a config is computed aside.
         predecessors_obey: coordinators without a checkpoint know that all earlier ones obey.
         quarantines, releases: how often each happened.
         signed: how many events of members were signed.
@@ -137,6 +138,7 @@ class ProcessorRun(FaultRun):
     def __init__(self, seed: int, *, traced: bool = False, **_: object) -> None:
         self.seed = seed
         self.is_pair = seed % 5 == 0
+        self.computes_aside = seed % 3 == 0
         self.predecessors_obey = seed % 2 == 0
         self.quarantines = self.releases = self.signed = 0
         self._raw: dict[tuple[str, int], _Raw] = {}
@@ -144,7 +146,8 @@ class ProcessorRun(FaultRun):
         self._is_compromised = self._is_required = False
         self._armed: list[Kills] = []
         self._deadly: dict[tuple[str, int], _Deadly] = {}
-        self._set_aside = -1  # newest offset of config that a quarantine has seen
+        self._set_aside: dict[tuple[int, int], int] = {}
+        """Coordinator epoch and begin of a quarantine → newest offset of config it has seen."""
         self._looked = 0.0
         self._keyrings = Keyrings(seed)
         self._signs: set[str] = set()
@@ -213,20 +216,34 @@ class ProcessorRun(FaultRun):
                 return True
         return False
 
-    def note_quarantine(self, before: Stored, after: Stored, events: Sequence[Event]) -> None:
-        """Note what a batch does with a quarantine.
+    def set_aside_through(self, snapshot: GroupSnapshot) -> int:
+        """Newest offset of config that the quarantine of a published snapshot has seen."""
+        if snapshot.quarantine is None:
+            return -1
+        return self._set_aside[snapshot.coordinator_epoch, snapshot.quarantine.since_ms]
+
+    def note_quarantine(
+        self, job: ProcessorJob, before: Stored, after: Stored, events: Sequence[Event]
+    ) -> None:
+        """Note what a batch of a coordinator does with a quarantine.
 
         Raises:
             LawBroken: it releases the group, and no operator has asked for that.
         """
         written = [e.origin.offset for e in events if isinstance(e, GroupConfig | GroupDeleted)]
         newest = max(written, default=-1)
+        checkpoint = job.checkpoint
         if after.is_quarantined:
             self.quarantines += not before.is_quarantined
-            self._set_aside = max(self._set_aside, newest)
+            checkpoint.set_aside_through = max(checkpoint.set_aside_through, newest)
+            record = after.record(GROUP)
+            assert record is not None
+            assert record.quarantine is not None
+            begin = record.coordinator_epoch, record.quarantine.since_ms
+            self._set_aside[begin] = checkpoint.set_aside_through
         elif before.is_quarantined:
             self.releases += 1
-            if newest <= self._set_aside:
+            if newest <= checkpoint.set_aside_through:
                 raise LawBroken("the group is released, and no operator has asked for that")
 
     def note_letters(self, letters: Sequence[Rejected]) -> None:

@@ -1,0 +1,347 @@
+"""Runs the group batches of one process: here, in a child process, or not at all.
+
+A group batch runs here, unless
+
+- it is large: then a child process computes it while batches go on (`batches_aside`);
+- it may end its process: then Spark waits for a child process, and a group whose child gives no
+  answer is quarantined (`quarantine`);
+- the group is quarantined: then its rows become dead letters until an operator releases it.
+
+A group batch that takes more CPU time than `group_cpu_s` ends the process; the next start repeats
+the Spark batch with children.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from pyspark.sql.types import Row
+
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.topics import TopicKind
+from muster.schemas import WriterSchema, schemas_of
+from muster.state import missed_records, superseded
+from muster.state.assignor_outcome import Aside
+from muster.streams.batch import batches_aside, group_batch, outbox, quarantine
+from muster.streams.batch.batches_aside import Held
+from muster.streams.batch.child_process import ChildFailed, limit_cpu, run_in_child
+from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
+from muster.streams.batch.inbox import (
+    Inbox,
+    open_lane,
+    refuse,
+    refuse_quarantined,
+    small_ticks,
+)
+from muster.streams.batch.large_placements import Asides
+from muster.streams.batch.letter_limits import LetterBudget
+from muster.streams.batch.stored_values import Stored
+from muster.streams.batch.work_limits import LargeConfigs, Limits
+from muster.streams.source import TOPIC_AT, Packing, split_lane
+
+
+class BatchRunner:
+    """Runs group batches.
+
+    Args:
+        publishers: prefix → what its group batches need.
+        topics: the input topics, ascending.
+        writers: schemas of other writers.
+        is_signed: whether the rows have room for signatures.
+        group_cpu_s: CPU time that one group batch may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        publishers: Mapping[str, Publisher],
+        topics: Sequence[str],
+        writers: tuple[WriterSchema, ...],
+        *,
+        is_signed: bool,
+        group_cpu_s: float,
+    ) -> None:
+        self._publishers = dict(publishers)
+        self._topics = tuple(topics)
+        self._config_topics = frozenset(
+            number for number, topic in enumerate(topics) if topic.endswith(f".{TopicKind.CONFIG}")
+        )
+        self._packing = Packing(self._topics, is_signed)
+        self._writers = writers
+        self._group_cpu_s = group_cpu_s
+        self._asides: Asides | None = None
+        self._aside_of: Callable[[str], Aside] | None = None
+        self._is_suspect = False
+
+    def _begin_batch(self, asides: Asides | None, *, is_suspect: bool) -> None:
+        """Begin a Spark batch.
+
+        Args:
+            asides: computes what is large; None = everything is computed in the batch.
+            is_suspect: whether each group batch runs in a child process for which Spark waits.
+        """
+        self._letter_budget = LetterBudget()
+        self._large_configs = LargeConfigs()
+        self._asides = asides
+        self._aside_of = None if asides is None else asides.of
+        self._is_suspect = is_suspect
+
+    def _forget_groups(self) -> None:
+        """Free the memory of the groups that this process keeps, because it does not suffice."""
+
+    def _taken(self, rows: Rows, held: Held | None = None) -> BatchResult:
+        """Run a group batch, in a child process if it is large or may do harm."""
+        if rows.stored.is_quarantined:
+            return self._taken_in_quarantine(rows)
+        if held is not None and self._is_computed(rows.lane, held):
+            return self._taken_over(rows, held)
+        if self._is_careful(rows.stored):
+            return self._run_in_child_or_quarantine(rows)
+        if self._is_large(rows.lane, rows.entries, rows.stored):
+            return self._taken_over(rows._replace(entries=[]), Held(rows.stored, rows.entries, []))
+        taken = self._run_here(rows)
+        return self._woken(rows, taken) if rows.have_waited else taken
+
+    def _run_here(self, rows: Rows) -> BatchResult:
+        """Run a group batch in this process, if its memory suffices."""
+        limit_cpu(self._group_cpu_s)
+        try:
+            return self._run(rows)
+        except MemoryError:
+            self._forget_groups()
+        finally:
+            limit_cpu(0)
+        return self._run_in_child_or_quarantine(rows._replace(group=None))
+
+    def _is_careful(self, stored: Stored) -> bool:
+        """Whether a group's batch may end the process that runs it, and Spark waits for a child."""
+        return self._is_suspect or stored.is_on_probation
+
+    def _is_large(self, lane: bytes, entries: Sequence[bytes], before: Stored) -> bool:
+        return (
+            self._asides is not None
+            and batches_aside.is_large(entries, before, self._is_config)
+            and quarantine.names_a_group(lane)
+        )
+
+    def _is_computed(self, lane: bytes, held: Held) -> bool:
+        """Whether a child computes the batch of the rows that wait."""
+        return self._is_large(lane, held.first, held.before)
+
+    def _taken_over(self, rows: Rows, held: Held) -> BatchResult:
+        """Take over the result of the rows that wait, if it is there.
+
+        The rows of this batch wait behind them, also in the batch that takes the result over.
+        """
+        lane, before = rows.lane, rows.stored
+        later, beyond = batches_aside.within_room(rows.entries)
+        why = "the group's events exceed what may wait while its batch is computed"
+        refusals = self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why) if beyond else []
+        result = self._asked(rows._replace(entries=held.first, have_waited=True))
+        rows = rows._replace(entries=later or held.first)
+        if isinstance(result, str):
+            taken = self._quarantine(rows._replace(entries=sorted([*held.first, *later])), result)
+        elif result is None:
+            stored = batches_aside.stored_with(lane, Held(before, held.first, later), self._packing)
+            taken = self._woken(rows, BatchResult([], rows.group, stored))
+        elif later:
+            stored = batches_aside.stored_with(lane, Held(result.stored, later, []), self._packing)
+            taken = self._woken(rows, replace(result, stored=stored), again=True)
+        else:
+            taken = self._woken(rows, result)
+        return replace(taken, rows=[*refusals, *taken.rows])
+
+    def _asked(self, rows: Rows) -> BatchResult | str | None:
+        """The result of a large group batch, why there is none, or None while it is computed."""
+        if self._is_careful(rows.stored):
+            try:
+                return self._in_child(lambda: self._run(rows))
+            except ChildFailed as failure:
+                return str(failure)
+
+        def work() -> BatchResult:
+            # No batch waits for this one, but its group does: a placement is computed afterwards.
+            self._aside_of = lambda prefix: lambda question, place: None
+            self._letter_budget, self._large_configs = LetterBudget.apart(), LargeConfigs()
+            return self._run(rows)
+
+        assert self._asides is not None  # else no batch is large
+        question = batches_aside.question(rows.lane, rows.stored, rows.entries)
+        return self._asides.ask(question, work)
+
+    def _woken(self, rows: Rows, taken: BatchResult, *, again: bool = False) -> BatchResult:
+        """Add a wake-up in place of the group's own, if the batch publishes none or `again`."""
+        publisher = self._publisher(rows)
+        if not again and batches_aside.wakes(taken.rows):
+            return taken
+        wake_up = batches_aside.wake_up(rows.lane, rows.entries, publisher, taken.stored)
+        return replace(taken, rows=[*taken.rows, *wake_up])
+
+    def _taken_in_quarantine(self, rows: Rows) -> BatchResult:
+        """Refuse the rows of a quarantined group, unless an operator releases it with them."""
+        lane, entries, topics = rows.lane, rows.entries, self._topics
+        rows = rows._replace(stored=self._left_if_superseded(rows, rows.stored))
+        if quarantine.successor_of(rows.stored) > self._publisher(rows).epoch:
+            return BatchResult([], None, rows.stored)
+        has_read = quarantine.configs_read(lane, rows.stored) if self._has_config(entries) else {}
+        unread = quarantine.unread(entries, topics, has_read)
+        inbox = self._inbox(rows) if self._has_config(unread) else None
+        if inbox is None or not quarantine.releases(inbox, has_read):
+            inbox = refuse_quarantined(lane, unread, topics, rows.signed, None)
+            return BatchResult(self._letters(inbox), None, rows.stored)
+        return self._release(rows)
+
+    def _left_if_superseded(self, rows: Rows, stored: Stored) -> Stored:
+        """Note in the stored values of a quarantined group if a row is a later one's tick."""
+        ticks = small_ticks(rows.entries, signed=rows.signed)
+        if not ticks:
+            return stored
+        named = superseded.newest_named(self._inbox(rows._replace(entries=ticks)).events)
+        if named <= self._publisher(rows).epoch:
+            return stored
+        return quarantine.left_to(stored, named, self._packing)
+
+    def _run(self, rows: Rows) -> BatchResult:
+        """Read the rows and apply their events to the group.
+
+        Raises:
+            MemoryError: there is not enough memory.
+        """
+        rows = rows._replace(
+            group=group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
+        )
+        inbox = self._inbox(rows)
+        if inbox.group is None or (rows.entries and not inbox.events and not rows.have_waited):
+            return BatchResult(self._letters(inbox), rows.group, rows.stored)
+        return group_batch.take(
+            *(rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget),
+            have_waited=rows.have_waited,
+        )
+
+    def _inbox(self, rows: Rows) -> Inbox:
+        """The events of the rows."""
+        lane, entries, keyring, stored, group, _ = rows
+        schemas = schemas_of(self._writers)
+        most = self._publisher(rows).group_tasks_max
+        members = 0 if group is None else len(group.roster)
+        tasks = group_batch.tasks_of(group, stored)
+        limits = Limits(most, tasks, members, stored.credit, self._large_configs)
+        try:
+            return open_lane(
+                lane, entries, self._topics, schemas, keyring, stored.replay_guard, limits
+            )
+        except MemoryError:
+            raise
+        except Exception:
+            # A bug in muster: raising would bring the same rows back at every start.
+            failed, story = DeadLetter.GROUP_FAILED, traceback.format_exc()
+            return refuse(lane, entries, self._topics, rows.signed, failed, story)
+
+    def _run_in_child_or_quarantine(self, rows: Rows) -> BatchResult:
+        """Run a group batch in a child; if it gives no answer, quarantine the group."""
+        try:
+            return self._in_child(lambda: self._run(rows))
+        except ChildFailed as failure:
+            return self._quarantine(rows, str(failure))
+
+    def _release(self, rows: Rows) -> BatchResult:
+        """Run the batch that releases a quarantined group (see the three steps in `quarantine`)."""
+        try:
+            with suppress(ChildFailed):
+                return self._in_child(lambda: self._catch_up(rows))
+            anew = rows._replace(stored=quarantine.asked_anew(rows.stored))
+            return self._in_child(lambda: self._unless_it_stays(rows, self._run(anew)))
+        except ChildFailed as failure:
+            return self._quarantine(rows, str(failure))
+
+    def _catch_up(self, rows: Rows) -> BatchResult:
+        """Process the rows that were set aside at the quarantine, then the rows of this batch.
+
+        Raises:
+            ChildFailed: the rows were not kept, or are of topics that the job does not read.
+        """
+        known = quarantine.before(rows.lane, rows.stored, self._packing)
+        if known is None:
+            raise ChildFailed("its rows were not kept, or are of other topics")
+        stored, entries = known
+        asked = rows
+        first = self._run(rows._replace(stored=stored, entries=entries))
+        rows = rows._replace(stored=first.stored, group=first.group)
+        group = group_batch.known(rows, predecessors_obey=False)
+        if group is not None:  # heartbeats that came during the quarantine are lost
+            rows = rows._replace(group=missed_records.after(group))
+        second = self._run(rows)
+        deletions: list[Row] = []
+        if second.stored.snapshot is None:
+            deletions = quarantine.forgotten(rows.lane, self._publisher(rows))
+        second = replace(second, rows=[*first.rows, *second.rows, *deletions])
+        return self._unless_it_stays(asked, second)
+
+    def _unless_it_stays(self, rows: Rows, result: BatchResult) -> BatchResult:
+        """The result of a release; what is kept stays if the group stays quarantined.
+
+        It does if the core fails, or if an event says that a later coordinator has the group.
+        """
+        if not result.stored.is_quarantined:
+            return result
+        successor = None if result.group is None else result.group.recovery.successor
+        stored = rows.stored
+        if successor is not None:
+            stored = quarantine.left_to(stored, successor, self._packing)
+        return replace(result, stored=stored)
+
+    def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
+        """Run `work` in a child process and return its result, without the group.
+
+        Raises:
+            ChildFailed: the child gave no answer.
+        """
+
+        def answer() -> tuple[list[Row], Stored, LetterBudget]:
+            taken = work()
+            return taken.rows, taken.stored, self._letter_budget
+
+        rows, stored, self._letter_budget = run_in_child(answer, self._group_cpu_s)
+        return BatchResult(rows, None, stored)
+
+    def _has_config(self, entries: Sequence[bytes]) -> bool:
+        return any(map(self._is_config, entries))
+
+    def _is_config(self, entry: bytes) -> bool:
+        return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
+
+    def _quarantine(self, rows: Rows, story: str) -> BatchResult:
+        """Quarantine a group; rows whose key names no group only become dead letters."""
+        publisher = self._publisher(rows)
+        if not rows.entries:  # all were old; the next rows show again what the group does
+            return BatchResult([], None, rows.stored)
+        if not quarantine.names_a_group(rows.lane):
+            letters = self._refused(rows.lane, rows.entries, DeadLetter.GROUP_FAILED, story)
+            return BatchResult(letters, None, rows.stored)
+        where = (rows.lane, rows.entries, self._topics)
+        signed = rows.signed
+        taken = quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
+        return replace(taken, stored=self._left_if_superseded(rows, taken.stored))
+
+    def _publisher(self, rows: Rows) -> Publisher:
+        prefix = split_lane(rows.lane)[0]
+        publisher = self._publishers[prefix]
+        if self._aside_of is not None:
+            publisher = publisher._replace(aside=self._aside_of(prefix))
+        return publisher
+
+    def _refused(
+        self, lane: bytes, entries: Sequence[bytes], reason: DeadLetter, message: str
+    ) -> list[Row]:
+        """The rows of the dead letters for all these rows of a lane."""
+        signed = self._packing.signed
+        return self._letters(refuse(lane, entries, self._topics, signed, reason, message))
+
+    def _letters(self, inbox: Inbox, *, is_shared: bool = False) -> list[Row]:
+        """The rows of an inbox's dead letters."""
+        rejected = inbox.rejected
+        letters = self._letter_budget.admitted(inbox.prefix, rejected, is_shared=is_shared)
+        partitions = self._publishers[inbox.prefix].partitions
+        return outbox.rows(inbox.prefix, letters, partitions)
