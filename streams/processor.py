@@ -49,6 +49,7 @@ from muster.streams.batch import (
     quarantine,
     work_limits,
 )
+from muster.streams.batch.asides import Asides
 from muster.streams.batch.child_process import limit_memory
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -59,7 +60,6 @@ from muster.streams.batch.inbox import (
     read_refused,
     signature_check,
 )
-from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX
 from muster.streams.batch.runner import BatchRunner
 from muster.streams.batch.stored_values import Stored
@@ -88,7 +88,9 @@ _key_file = functools.cache(KeyFile)
 """One for each Python process, so that its keys stay in force when the file cannot be read later.
 If the first read of the file fails, the query ends, because no signature could be checked."""
 _asides = functools.cache(Asides)
-"""One for each Python process: a placement computed aside outlives the batch that asked for it."""
+_batches = functools.cache(functools.partial(Asides, running_max=1))
+"""One of each for each Python process: what is computed aside, placements and large group batches,
+outlives the batch that asked for it."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
@@ -141,12 +143,12 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         is_repeated = batch is not None and batch == self._suspect_batch
-        asides = None
+        placements = batches = None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
-            asides = _asides(self._group_cpu_s)
+            placements, batches = _asides(self._group_cpu_s), _batches(self._group_cpu_s)
         is_suspect = is_repeated or wall_ms() < self._careful_until_ms
-        self._begin_batch(asides, is_suspect=is_suspect)
+        self._begin_batch(placements, batches, is_suspect=is_suspect)
         state_calls.ahead.first = self._ask_ahead
 
     def handleInitialState(
@@ -177,9 +179,7 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
         stored = was if held is None else held.before
         is_old = old_row_check(lane, self._topics, stored, group)
         left_out: list[bytes] = []
-        waiting: list[bytes] = []
-        if held is not None:
-            waiting = held.later if self._is_computed(lane, held) else held.first
+        waiting = [] if held is None else held.later
         packed: Iterator[bytes] = itertools.chain(waiting, (row[1] for row in rows))
         if may_get_old_rows(stored, group):
             packed = self._new_rows(packed, is_old, left_out)

@@ -2,7 +2,7 @@
 
 A config of thousands of units takes up to a second of CPU time, and so does any config of a group
 with thousands of members. All other groups would wait for it. So the operator stores the group's
-rows of such a batch, publishes a wake-up, and begins a child process (`large_placements.Asides`).
+rows of such a batch, publishes a wake-up, and begins a child process (`asides`).
 Later batches ask for the result. Rows that the group gets meanwhile are stored, too, and wait for
 the batch after it.
 
@@ -52,8 +52,8 @@ class Held(NamedTuple):
 
     Attributes:
         before: the stored values before these rows.
-        first: the rows that one group batch processes; sorted.
-        later: the rows that came meanwhile, sorted; none if no child was needed for `first`.
+        first: the rows that a child processes, sorted; empty = the next batch processes all rows.
+        later: the rows that came meanwhile, sorted.
     """
 
     before: Stored
@@ -93,19 +93,27 @@ def _asked_anew(before: Stored) -> Stored:
     return before._replace(liveness=parts._replace(core=b"").to_bytes())
 
 
-def is_large(entries: Sequence[bytes], before: Stored, is_config: Callable[[bytes], bool]) -> bool:
-    """Whether a group batch is computed aside; the rows and the stored values decide.
+def is_large(
+    entries: Sequence[bytes],
+    before: Stored,
+    is_config: Callable[[bytes], bool],
+    may_count: Callable[[bytes], bool],
+) -> bool:
+    """Whether a group batch is so large that a child should compute it.
 
     Args:
         entries: the packed rows of the batch.
         before: what the state store has of the group.
         is_config: whether a packed row is of the config topic.
+        may_count: whether the signature of a config lets it count.
     """
     if before.snapshot is not None and before.parts() is None:
         return False  # read back, or stored by another version: it has no liveness to go back to
     is_large_group = len(before.snapshot or b"") > LARGE_SNAPSHOT_BYTES
     if not any(
-        is_config(entry) and (is_large_group or len(entry) > LARGE_CONFIG_BYTES)
+        is_config(entry)
+        and (is_large_group or len(entry) > LARGE_CONFIG_BYTES)
+        and may_count(entry)
         for entry in entries
     ):
         return False
@@ -137,8 +145,7 @@ def question(lane: bytes, before: Stored, entries: Sequence[bytes]) -> Question:
     for part in (before.liveness or b"", *entries):
         digest.update(_COUNT.pack(len(part)))
         digest.update(part)
-    # No group id has a line break, so this names no placement of the group.
-    return (f"{prefix} {parse_key(key).group}\nbatch", int.from_bytes(digest.digest()), 0, 0, 0)
+    return (f"{prefix} {parse_key(key).group}", int.from_bytes(digest.digest()), 0, 0, 0)
 
 
 def wakes(rows: Iterable[Row]) -> bool:

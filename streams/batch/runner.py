@@ -26,6 +26,7 @@ from muster.schemas import WriterSchema, schemas_of
 from muster.state import missed_records, superseded
 from muster.state.assignor_outcome import Aside
 from muster.streams.batch import batches_aside, group_batch, outbox, quarantine
+from muster.streams.batch.asides import Asides
 from muster.streams.batch.batches_aside import Held
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
@@ -34,9 +35,9 @@ from muster.streams.batch.inbox import (
     open_lane,
     refuse,
     refuse_quarantined,
+    signature_check,
     small_ticks,
 )
-from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.letter_limits import LetterBudget
 from muster.streams.batch.stored_values import Stored
 from muster.streams.batch.work_limits import LargeConfigs, Limits
@@ -71,21 +72,24 @@ class BatchRunner:
         self._packing = Packing(self._topics, is_signed)
         self._writers = writers
         self._group_cpu_s = group_cpu_s
-        self._asides: Asides | None = None
-        self._aside_of: Callable[[str], Aside] | None = None
+        self._placements: Callable[[str], Aside] | None = None
+        self._batches: Asides | None = None
         self._is_suspect = False
 
-    def _begin_batch(self, asides: Asides | None, *, is_suspect: bool) -> None:
+    def _begin_batch(
+        self, placements: Asides | None, batches: Asides | None, *, is_suspect: bool
+    ) -> None:
         """Begin a Spark batch.
 
         Args:
-            asides: computes what is large; None = everything is computed in the batch.
+            placements: computes large placements; None = they are computed in the batch.
+            batches: computes large group batches; None = likewise.
             is_suspect: whether each group batch runs in a child process for which Spark waits.
         """
         self._letter_budget = LetterBudget()
         self._large_configs = LargeConfigs()
-        self._asides = asides
-        self._aside_of = None if asides is None else asides.of
+        self._placements = None if placements is None else placements.of
+        self._batches = batches
         self._is_suspect = is_suspect
 
     def _forget_groups(self) -> None:
@@ -95,11 +99,11 @@ class BatchRunner:
         """Run a group batch, in a child process if it is large or may do harm."""
         if rows.stored.is_quarantined:
             return self._taken_in_quarantine(rows)
-        if held is not None and self._is_computed(rows.lane, held):
+        if held is not None and held.first:
             return self._taken_over(rows, held)
         if self._is_careful(rows.stored):
             return self._run_in_child_or_quarantine(rows)
-        if self._is_large(rows.lane, rows.entries, rows.stored):
+        if self._is_large(rows):
             return self._taken_over(rows._replace(entries=[]), Held(rows.stored, rows.entries, []))
         taken = self._run_here(rows)
         return self._woken(rows, taken) if rows.have_waited else taken
@@ -119,16 +123,13 @@ class BatchRunner:
         """Whether a group's batch may end the process that runs it, and Spark waits for a child."""
         return self._is_suspect or stored.is_on_probation
 
-    def _is_large(self, lane: bytes, entries: Sequence[bytes], before: Stored) -> bool:
-        return (
-            self._asides is not None
-            and batches_aside.is_large(entries, before, self._is_config)
-            and quarantine.names_a_group(lane)
-        )
-
-    def _is_computed(self, lane: bytes, held: Held) -> bool:
-        """Whether a child computes the batch of the rows that wait."""
-        return self._is_large(lane, held.first, held.before)
+    def _is_large(self, rows: Rows) -> bool:
+        """Whether a child computes the batch while others go on."""
+        if self._batches is None or self._batches.is_full:
+            return False
+        may_count = signature_check(rows.lane, self._topics, rows.keyring, rows.stored.replay_guard)
+        is_large = batches_aside.is_large(rows.entries, rows.stored, self._is_config, may_count)
+        return is_large and quarantine.names_a_group(rows.lane)
 
     def _taken_over(self, rows: Rows, held: Held) -> BatchResult:
         """Take over the result of the rows that wait, if it is there.
@@ -147,7 +148,7 @@ class BatchRunner:
             stored = batches_aside.stored_with(lane, Held(before, held.first, later), self._packing)
             taken = self._woken(rows, BatchResult([], rows.group, stored))
         elif later:
-            stored = batches_aside.stored_with(lane, Held(result.stored, later, []), self._packing)
+            stored = batches_aside.stored_with(lane, Held(result.stored, [], later), self._packing)
             taken = self._woken(rows, replace(result, stored=stored), again=True)
         else:
             taken = self._woken(rows, result)
@@ -155,7 +156,7 @@ class BatchRunner:
 
     def _asked(self, rows: Rows) -> BatchResult | str | None:
         """The result of a large group batch, why there is none, or None while it is computed."""
-        if self._is_careful(rows.stored):
+        if self._is_careful(rows.stored) or self._batches is None:
             try:
                 return self._in_child(lambda: self._run(rows))
             except ChildFailed as failure:
@@ -163,13 +164,12 @@ class BatchRunner:
 
         def work() -> BatchResult:
             # No batch waits for this one, but its group does: a placement is computed afterwards.
-            self._aside_of = lambda prefix: lambda question, place: None
+            self._placements = lambda prefix: lambda question, place: None
             self._letter_budget, self._large_configs = LetterBudget.apart(), LargeConfigs()
             return self._run(rows)
 
-        assert self._asides is not None  # else no batch is large
         question = batches_aside.question(rows.lane, rows.stored, rows.entries)
-        return self._asides.ask(question, work)
+        return self._batches.ask(question, work)
 
     def _woken(self, rows: Rows, taken: BatchResult, *, again: bool = False) -> BatchResult:
         """Add a wake-up in place of the group's own, if the batch publishes none or `again`."""
@@ -328,8 +328,8 @@ class BatchRunner:
     def _publisher(self, rows: Rows) -> Publisher:
         prefix = split_lane(rows.lane)[0]
         publisher = self._publishers[prefix]
-        if self._aside_of is not None:
-            publisher = publisher._replace(aside=self._aside_of(prefix))
+        if self._placements is not None:
+            publisher = publisher._replace(aside=self._placements(prefix))
         return publisher
 
     def _refused(

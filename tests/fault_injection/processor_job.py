@@ -112,6 +112,8 @@ class ChildProcesses:
         play: computes an answer as a child process does.
     """
 
+    is_full = False
+
     def __init__(self) -> None:
         self.play: Callable[[Callable[[], BatchResult]], BatchResult | str] = lambda work: work()
         self._question: Question | None = None
@@ -285,7 +287,7 @@ class ProcessorJob(FaultyJob):
         tester = TwsTester(run, initialStateRow=rows or None)
         run._is_suspect = checkpoint.is_suspect or self.is_careful
         if self._world.computes_aside:  # every batch with a config, but no placement
-            run._asides = self._children  # type: ignore[assignment]
+            run._batches = self._children  # type: ignore[assignment]
         for name in ("liveness", "snapshot"):
             value = getattr(checkpoint.stored, name)
             if value is not None:

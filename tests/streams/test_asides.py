@@ -13,8 +13,8 @@ import pytest
 from support.suite.waiting import until
 
 from muster.state.assignor_outcome import Answer, Outcome, Question
-from muster.streams.batch import large_placements
-from muster.streams.batch.large_placements import RUNNING_MAX, Asides
+from muster.streams.batch import asides as module
+from muster.streams.batch.asides import RUNNING_MAX, Asides
 
 NOTHING = np.empty(0, dtype=np.int32)
 
@@ -99,7 +99,7 @@ def test_slow_batches_do_not_restart_each_other(
     """
     now_s = 0.0
     clock = SimpleNamespace(monotonic=lambda: now_s)
-    monkeypatch.setattr(large_placements, "time", clock)
+    monkeypatch.setattr(module, "time", clock)
     first, second = question("first"), question("second")
     for turn in range(4):
         for asked in (first, second) if turn % 2 else (second, first):

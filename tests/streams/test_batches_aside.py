@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from support.streams.asides import Desk, all_are_large
 from support.streams.operator import (
+    INPUT,
     LANE,
     PREFIXES,
     G,
@@ -17,6 +19,7 @@ from support.streams.operator import (
     Operator,
     config,
     join,
+    key_file,
     nothing_in_memory,
     of_kind,
 )
@@ -26,6 +29,7 @@ from support.suite.waiting import until
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import GroupDeleted, Leave, Origin, Tick
+from muster.protocol.keyring import SigningKey
 from muster.protocol.records import (
     GroupSnapshot,
     GroupState,
@@ -38,8 +42,8 @@ from muster.state import placement
 from muster.state.deadlines import ASK_AGAIN_MS
 from muster.streams import processor
 from muster.streams.batch import batches_aside
+from muster.streams.batch.asides import Asides
 from muster.streams.batch.batches_aside import Held
-from muster.streams.batch.large_placements import Asides
 from muster.streams.batch.stored_values import Stored
 from muster.streams.source import Packing, input_topics, lane_of
 
@@ -239,6 +243,25 @@ def test_small_batches_are_not_held_up(desk: Desk, monkeypatch: pytest.MonkeyPat
     assert len(desk.begun) == 1
 
 
+def test_no_more_groups_wait_than_may(desk: Desk) -> None:
+    """When many groups wait for their results, a large batch is computed at once."""
+    made = operator(desk)
+    desk.is_full = True
+    assert of_kind(made.feed(1_000, config(), join()), MemberAssignment)
+    assert not desk.begun
+
+
+def test_a_forged_config_holds_nothing_up(desk: Desk, tmp_path: Path) -> None:
+    """A config without a valid signature is refused at once, however large it is."""
+    key = SigningKey(id="key", secret=b"k" * 32)
+    made = Operator(signing_keys=key_file(tmp_path / "keys.json", key))
+    desk.serve(made.processor)
+    entry = pack(Origin("muster.config", 0, 0, 1_000), codec.encode(config()).value, INPUT, b"")
+    records = made.batch(LANE, [entry])
+    assert [r.reason for r in of_kind(records, Rejected)] == [DeadLetter.UNSIGNED]
+    assert not desk.begun
+
+
 def test_a_large_placement_is_not_part_of_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group gets its config without its placement, which it asks for afterwards."""
     monkeypatch.setattr(placement, "SIZE_MAX", -1)
@@ -271,7 +294,7 @@ def test_rows_of_topics_that_are_not_read_are_lost(desk: Desk) -> None:
 def test_a_real_child_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child computes the batch, and its group lives on in the memory of this process."""
     made = Operator()
-    made.processor._begin_batch(Asides(60.0), is_suspect=False)
+    made.processor._begin_batch(None, Asides(60.0), is_suspect=False)
     monkeypatch.setattr(batches_aside, "LARGE_CONFIG_BYTES", 0)
     records = made.feed(1_000, config(), join())
     assert wake_ups(records) == [1_000 + ASK_AGAIN_MS]

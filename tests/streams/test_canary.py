@@ -39,7 +39,7 @@ def answered(*entries: bytes, interval_ms: int = INTERVAL_MS) -> list[Record]:
     """What the operator publishes; it does not use the store."""
     publishers = dict.fromkeys(PREFIXES, Publisher(EPOCH, PARTITIONS, 1))
     operator = GroupProcessor(publishers, INPUT, canary_ms=interval_ms)
-    operator._begin_batch(None, is_suspect=False)
+    operator._begin_batch(None, None, is_suspect=False)
     rows = [(LANE, entry) for entry in entries]
     return [record_of(row) for row in operator.handleInputRows((LANE,), iter(rows), None)]  # type: ignore[arg-type]
 

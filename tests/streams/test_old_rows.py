@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from support.streams.operator import INPUT, LANE, G, Operator, config, join, of_kind
+from support.streams.operator import INPUT, LANE, G, Operator, config, join, key_file, of_kind
 from support.streams.packed_rows import pack
 
 from muster.protocol import codec
@@ -40,13 +38,6 @@ def signed_with(key: SigningKey) -> Packed:
         return pack(event.origin, encoded.value, INPUT, signature)
 
     return pack_signed
-
-
-def key_file(file: Path, *keys: SigningKey) -> str:
-    """A keyring with these keys, which must sign every event."""
-    rows = [{"id": key.id, "secret": base64.b64encode(key.secret).decode()} for key in keys]
-    file.write_text(json.dumps({"keys": rows, "signature.required": [{"groups": ["*"]}]}))
-    return str(file)
 
 
 def snapshot_of(operator: Operator) -> bytes:

@@ -1,4 +1,4 @@
-"""A placement of many seconds, asked for by one group, does not make another group wait.
+"""A config of a second, or a placement of many, does not make another group wait.
 
 ``pytest -s`` prints how long the members of the innocent group waited for their answers meanwhile.
 """
@@ -17,13 +17,15 @@ from support.suite.waiting import until
 
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment
+from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, WakeUp
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-INNOCENT = GroupId("innocent")
+INNOCENT, WIDE = GroupId("innocent"), GroupId("wide")
+UNITS = 6_000
+"""Units of the wide group; their names take some 600 kB."""
 MEMBERS = 600
 TASKS = 20_000
 KEYS = ("a", "b", "c", "d")
@@ -52,6 +54,36 @@ def asks(topics: Topics, job: Job, number: int) -> float:
 
     until(answered, f"{member} is answered", timeout_s=PATIENCE_S, story=job.tail)
     return time.monotonic() - began_s
+
+
+def is_configured(topics: Topics, job: Job) -> None:
+    """A group of thousands of units with long names gets its config and its tasks, by a child.
+
+    The wake-up that a group publishes while its batch is computed aside has no mark.
+    """
+    units = tuple(Subtopology(f"{'x' * 100}{number}", 1) for number in range(UNITS))
+    topics.write(
+        TopicKind.CONFIG, configured(WIDE, units, settings={"initial.rebalance.delay.ms": 0})
+    )
+    topics.write(TopicKind.MEMBERSHIP, Join(group=WIDE, member=MemberId("w"), incarnation=1))
+
+    def has_tasks() -> bool:
+        assert job.poll() is None, job.tail()
+        return any(
+            isinstance(record, GroupSnapshot)
+            and record.group == WIDE
+            and record.state is GroupState.STABLE
+            and len(record.holder) == UNITS
+            for record in topics.records(TopicKind.GROUPS)
+        )
+
+    until(has_tasks, "the group's tasks have an owner", timeout_s=PATIENCE_S, story=job.tail)
+    wake_ups = [
+        record
+        for record in topics.records(TopicKind.CLOCK)
+        if isinstance(record, WakeUp) and record.group == WIDE
+    ]
+    assert any(each.at_ms is not None and each.published is None for each in wake_ups)
 
 
 def test_others_are_answered_meanwhile(topics: Topics, job: Job) -> None:
@@ -87,4 +119,5 @@ def test_others_are_answered_meanwhile(topics: Topics, job: Job) -> None:
         assert len(waits) < 1_000, job.tail()
     print(f"\n{len(waits)} answers meanwhile, the slowest after {max(waits, default=0):.2f} s")
     assert len(waits) >= 2
-    assert not list(topics.records(TopicKind.REJECTED)), "no placement has failed"
+    is_configured(topics, job)
+    assert not list(topics.records(TopicKind.REJECTED)), "nothing has failed"

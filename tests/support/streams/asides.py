@@ -18,12 +18,13 @@ class Desk:
 
     Attributes:
         is_ready: whether it gives its answers.
+        is_full: whether no more batches may be asked for.
         failure: what it gives in place of them; None = it gives them.
         begun: the questions, each once.
     """
 
     def __init__(self) -> None:
-        self.is_ready = False
+        self.is_ready = self.is_full = False
         self.failure: str | None = None
         self.begun: list[Question] = []
         self._answers: dict[Question, bytes] = {}
@@ -35,7 +36,7 @@ class Desk:
 
     def serve(self, run: processor.GroupProcessor) -> None:
         """Compute the large group batches of a processor."""
-        run._asides, run._aside_of = self, self.of  # type: ignore[assignment]
+        run._placements, run._batches = self.of, self  # type: ignore[assignment]
         self._processor = run
 
     def ask(self, question: Question, work: Callable[[], Any]) -> Any:

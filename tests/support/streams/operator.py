@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
@@ -13,6 +16,7 @@ from support.streams.packed_rows import pack
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keyring import SigningKey
 from muster.protocol.records import (
     Record,
 )
@@ -134,6 +138,13 @@ def config(
 def join(member: str = "m") -> Join:
     """A member's first join."""
     return Join(group=G, member=MemberId(member), incarnation=5)
+
+
+def key_file(file: Path, *keys: SigningKey) -> str:
+    """A keyring with these keys, which must sign every event."""
+    rows = [{"id": key.id, "secret": base64.b64encode(key.secret).decode()} for key in keys]
+    file.write_text(json.dumps({"keys": rows, "signature.required": [{"groups": ["*"]}]}))
+    return str(file)
 
 
 LANE = lane_of("muster", b"g")

@@ -1,9 +1,10 @@
-"""Large placements run aside: a child process computes them while batches go on.
+"""What takes long runs aside: child processes compute it while batches go on.
 
-A group asks for a placement (`state.placement`), and asks again until the answer is there. The
-child is a fork, so it has the group as it was when it asked first. It runs at a low priority, and
-within the limits of a group batch. A process computes `RUNNING_MAX` placements at a
-time; groups take turns in the order in which they asked.
+A group asks for a placement (`state.placement`), or for the result of a large batch
+(`batches_aside`), and asks again until the answer is there. The child is a fork, so it has the
+group as it was when it asked first. It runs at a low priority, and within the limits of a group
+batch. A process computes a few answers at a time; groups take turns in the order in which they
+asked.
 
 When this process ends, its children run on until they finish or reach their CPU limit. The group
 then asks another process, which begins anew.
@@ -26,6 +27,8 @@ _Answer = TypeVar("_Answer")
 
 RUNNING_MAX = 2
 """Placements that are computed at a time."""
+ASKED_MAX = 32
+"""More groups than this do not wait for the results of their large batches at a time."""
 FORGOTTEN_S = 10.0
 """A question that its group has not asked again for this long is dropped.
 
@@ -36,17 +39,23 @@ _NICENESS = 10
 
 
 class Asides:
-    """The placements that this process computes aside.
+    """The answers that this process computes aside.
 
     Args:
-        cpu_s: CPU time that a placement may take, in seconds.
+        cpu_s: CPU time that an answer may take, in seconds.
+        running_max: answers that are computed at a time.
     """
 
-    def __init__(self, cpu_s: float) -> None:
-        self._cpu_s = cpu_s
+    def __init__(self, cpu_s: float, running_max: int = RUNNING_MAX) -> None:
+        self._cpu_s, self._running_max = cpu_s, running_max
         self._running: dict[Question, Child] = {}
         self._asked_s: dict[Question, float] = {}
         """When each question was asked last, those that were asked first in front."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many answers are asked for that a group should not ask for one more."""
+        return len(self._asked_s) >= ASKED_MAX
 
     def of(self, prefix: str) -> Aside:
         """`ask` for the groups of a topic prefix."""
@@ -63,7 +72,7 @@ class Asides:
         if question in self._running:
             return self._look(question)  # type: ignore[no-any-return]  # what its `work` returned
         waiting = [each for each in self._asked_s if each not in self._running]
-        if len(self._running) < RUNNING_MAX and waiting[0] == question:
+        if len(self._running) < self._running_max and waiting[0] == question:
             self._running[question] = begin(_compute, work, self._cpu_s)
         return None
 
@@ -90,7 +99,7 @@ class Asides:
 
 
 def _compute(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
-    """Compute a placement in the child."""
+    """Compute an answer in the child."""
     os.nice(_NICENESS)
     # The child must not keep the connections of a process that ends before it.
     needed = {0, 1, 2, sender.fileno()}
