@@ -24,7 +24,15 @@ from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupDeleted, Heartbeat, Mark, Origin, Report, Tick
+from muster.protocol.events import (
+    Event,
+    GroupDeleted,
+    Heartbeat,
+    Mark,
+    Origin,
+    Report,
+    Tick,
+)
 from muster.protocol.ids import MemberId
 from muster.protocol.records import (
     GroupGone,
@@ -442,6 +450,37 @@ def test_a_superseded_coordinator_releases_nothing(
     later.goes_on(operator, LANE)
     members = {m.id for m in newest(later.feed(9_000, config())).members}
     assert members == ({M, "n", POISON} if are_kept else {M})
+
+
+def test_a_group_that_was_left_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that a coordinator left to a later one before the quarantine stays with that one."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    superseded(operator, 1_500)
+    repeated(operator, 2_000, join(POISON))
+    monkeypatch.setattr(group_batch, "advance", advance)
+    for at_ms in (9_000, 10_000):
+        assert operator.feed(at_ms, config()) == []
+    later = Operator(epoch=9)
+    later.goes_on(operator, LANE)
+    members = {m.id for m in newest(later.feed(11_000, config())).members}
+    assert members == {M, POISON}
+
+
+def test_a_release_that_fails_in_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that were set aside stay until a release processes them."""
+    operator = quarantined(monkeypatch)
+
+    def fails(*_: object, **__: object) -> object:
+        raise ValueError("a fault of the core")
+
+    monkeypatch.setattr(group_batch, "advance", fails)
+    reasons = [reason for reason, _ in letters(operator.feed(9_000, config()))]
+    assert reasons == [DeadLetter.GROUP_FAILED] * 3
+    monkeypatch.setattr(group_batch, "advance", advance)
+    records = operator.feed(10_000, config())
+    assert sorted(m.id for m in newest(records).members) == [M, "n", POISON]
 
 
 def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
