@@ -168,7 +168,7 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
         is_canary = canary_answer.is_of(lane, prefix)
         if is_canary or lane.endswith(REFUSED):
             share = self._share((row[1] for row in rows), GROUP_QUOTED_BYTES_MAX)
-            entries = sorted(itertools.chain(*share))
+            entries = sorted(share.entries + share.beyond)
             if is_canary:
                 return self._answer(prefix, entries)
             refused = read_refused(lane, entries, self._topics)
@@ -184,7 +184,7 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
         if may_get_old_rows(stored, group):
             packed = self._new_rows(packed, is_old, left_out)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
-        entries, beyond = self._share(
+        entries, beyond, configs = self._share(
             *(packed, byte_limits.bytes_max(stored.snapshot)),
             signature_check(lane, self._topics, keyring, stored.replay_guard),
             is_old,
@@ -203,7 +203,8 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
                     why = "too many new groups without a config came before this event in the batch"
                     refusals += self._refused(lane, entries, DeadLetter.TOO_MANY_GROUPS, why)
                     return iter(refusals)
-        taken = self._taken(Rows(lane, entries, keyring, stored, group, held is not None), held)
+        have_waited = held is not None
+        taken = self._taken(Rows(lane, entries, keyring, stored, group, configs, have_waited), held)
         self._store(lane, was, taken)
         return iter(refusals + taken.rows)
 

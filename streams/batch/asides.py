@@ -55,7 +55,8 @@ class Asides:
     @property
     def is_full(self) -> bool:
         """Whether so many answers are asked for that a group should not ask for one more."""
-        return len(self._asked_s) >= ASKED_MAX
+        oldest_s = time.monotonic() - FORGOTTEN_S
+        return sum(asked_s > oldest_s for asked_s in self._asked_s.values()) >= ASKED_MAX
 
     def of(self, prefix: str) -> Aside:
         """`ask` for the groups of a topic prefix."""

@@ -2,9 +2,8 @@
 
 A config of thousands of units takes up to a second of CPU time, and so does any config of a group
 with thousands of members. All other groups would wait for it. So the operator stores the group's
-rows of such a batch, publishes a wake-up, and begins a child process (`asides`).
-Later batches ask for the result. Rows that the group gets meanwhile are stored, too, and wait for
-the batch after it.
+rows of such a batch, publishes a wake-up, and begins a child process (`asides`). Later batches ask
+for the result. Rows that the group gets meanwhile are stored, too, and wait behind it.
 
 When the child is done depends on the machine, but what is published does not. The result follows
 from the stored values and the rows that wait. The batch that takes it over publishes it alone, and
@@ -12,11 +11,14 @@ leaves the rows that came meanwhile to the next batch. So a batch that Spark rep
 same, or publishes it some batches later.
 
 The wake-up replaces the group's own, so the group publishes that again with the result.
+
+An earlier version of muster that reads the checkpoint while rows wait does not know them: it asks
+the group's members for reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import accumulate
 from struct import Struct
@@ -32,7 +34,7 @@ from muster.state.assignor_outcome import Question
 from muster.state.deadlines import ASK_AGAIN_MS
 from muster.state.group import Group
 from muster.streams.batch import outbox
-from muster.streams.batch.group_batch import Publisher
+from muster.streams.batch.group_batch import Publisher, Rows
 from muster.streams.batch.kept_rows import ROWS_BYTES_MAX, Kept
 from muster.streams.batch.stored_values import ASIDE_FLAG, Header, Parts, Stored
 from muster.streams.batch.work_limits import LARGE_CONFIG_BYTES
@@ -93,31 +95,17 @@ def _asked_anew(before: Stored) -> Stored:
     return before._replace(liveness=parts._replace(core=b"").to_bytes())
 
 
-def is_large(
-    entries: Sequence[bytes],
-    before: Stored,
-    is_config: Callable[[bytes], bool],
-    may_count: Callable[[bytes], bool],
-) -> bool:
-    """Whether a group batch is so large that a child should compute it.
-
-    Args:
-        entries: the packed rows of the batch.
-        before: what the state store has of the group.
-        is_config: whether a packed row is of the config topic.
-        may_count: whether the signature of a config lets it count.
-    """
-    if before.snapshot is not None and before.parts() is None:
-        return False  # read back, or stored by another version: it has no liveness to go back to
-    is_large_group = len(before.snapshot or b"") > LARGE_SNAPSHOT_BYTES
-    if not any(
-        is_config(entry)
-        and (is_large_group or len(entry) > LARGE_CONFIG_BYTES)
-        and may_count(entry)
-        for entry in entries
-    ):
+def is_large(rows: Rows) -> bool:
+    """Whether a group batch is so large that a child should compute it."""
+    if not rows.configs:
         return False
-    return sum(map(len, entries)) <= ROWS_BYTES_MAX
+    stored = rows.stored
+    if stored.snapshot is not None and stored.parts() is None:
+        return False  # read back, or stored by another version: it has no liveness to go back to
+    size = max(map(len, rows.configs))
+    is_large_group = len(stored.snapshot or b"") > LARGE_SNAPSHOT_BYTES
+    may_wait = sum(map(len, rows.entries)) <= ROWS_BYTES_MAX
+    return may_wait and (is_large_group or size > LARGE_CONFIG_BYTES)
 
 
 def within_room(entries: list[bytes]) -> tuple[list[bytes], list[bytes]]:

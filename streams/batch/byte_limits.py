@@ -43,15 +43,18 @@ class TooLarge(Exception):
 
 
 class Share(NamedTuple):
-    """The packed rows of one lane in a batch, each list sorted.
+    """The packed rows of one lane in a batch; the first two lists are sorted.
 
     Attributes:
         entries: the rows within the share.
         beyond: the beginnings of the rows beyond it.
+        configs: those of `entries` that are of the config topic and whose signature lets them
+            count; not sorted.
     """
 
     entries: list[bytes]
     beyond: list[bytes]
+    configs: list[bytes]
 
 
 def bytes_max(snapshot: bytes | None) -> int:
@@ -108,8 +111,9 @@ def of(
             small.append(row)
         else:
             (large if may_count(row) else forged).add(row)
-    kept = (each.kept() for each in (counting, found, refused, large, forged))
-    return Share(sorted(chain(small, *kept)), sorted(beyond))
+    configs = counting.kept() + found.kept()
+    kept = (each.kept() for each in (refused, large, forged))
+    return Share(sorted(chain(small, configs, *kept)), sorted(beyond), configs)
 
 
 class _Configs:

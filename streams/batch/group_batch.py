@@ -71,6 +71,7 @@ class Rows(NamedTuple):
         keyring: the signing keys; None = nothing is signed.
         stored: what the state store has of the group.
         group: the group if it is in memory.
+        configs: those of the rows that are of the config topic and may count.
         have_waited: whether rows waited (`batches_aside`): then a wake-up was published that the
             group does not know of.
     """
@@ -80,6 +81,7 @@ class Rows(NamedTuple):
     keyring: Keyring | None
     stored: Stored
     group: Group | None
+    configs: Sequence[bytes] = ()
     have_waited: bool = False
 
     @property

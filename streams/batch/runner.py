@@ -25,6 +25,7 @@ from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.state import missed_records, superseded
 from muster.state.assignor_outcome import Aside
+from muster.state.group import Group
 from muster.streams.batch import batches_aside, group_batch, outbox, quarantine
 from muster.streams.batch.asides import Asides
 from muster.streams.batch.batches_aside import Held
@@ -35,7 +36,6 @@ from muster.streams.batch.inbox import (
     open_lane,
     refuse,
     refuse_quarantined,
-    signature_check,
     small_ticks,
 )
 from muster.streams.batch.letter_limits import LetterBudget
@@ -102,10 +102,11 @@ class BatchRunner:
         if held is not None and held.first:
             return self._taken_over(rows, held)
         if self._is_careful(rows.stored):
-            return self._run_in_child_or_quarantine(rows)
-        if self._is_large(rows):
+            taken = self._run_in_child_or_quarantine(rows)
+        elif self._is_large(rows):
             return self._taken_over(rows._replace(entries=[]), Held(rows.stored, rows.entries, []))
-        taken = self._run_here(rows)
+        else:
+            taken = self._run_here(rows)
         return self._woken(rows, taken) if rows.have_waited else taken
 
     def _run_here(self, rows: Rows) -> BatchResult:
@@ -125,11 +126,17 @@ class BatchRunner:
 
     def _is_large(self, rows: Rows) -> bool:
         """Whether a child computes the batch while others go on."""
-        if self._batches is None or self._batches.is_full:
-            return False
-        may_count = signature_check(rows.lane, self._topics, rows.keyring, rows.stored.replay_guard)
-        is_large = batches_aside.is_large(rows.entries, rows.stored, self._is_config, may_count)
-        return is_large and quarantine.names_a_group(rows.lane)
+        return (
+            self._batches is not None
+            and batches_aside.is_large(rows)
+            and quarantine.names_a_group(rows.lane)
+            and not self._is_left(rows, rows.group)
+            and not self._batches.is_full
+        )
+
+    def _is_left(self, rows: Rows, group: Group | None) -> bool:
+        """Whether the group is left to a later coordinator, whose wake-up must stand."""
+        return group is not None and group.is_left_to_a_later_one(self._publisher(rows).epoch)
 
     def _taken_over(self, rows: Rows, held: Held) -> BatchResult:
         """Take over the result of the rows that wait, if it is there.
@@ -173,9 +180,9 @@ class BatchRunner:
 
     def _woken(self, rows: Rows, taken: BatchResult, *, again: bool = False) -> BatchResult:
         """Add a wake-up in place of the group's own, if the batch publishes none or `again`."""
-        publisher = self._publisher(rows)
-        if not again and batches_aside.wakes(taken.rows):
+        if self._is_left(rows, taken.group) or (not again and batches_aside.wakes(taken.rows)):
             return taken
+        publisher = self._publisher(rows)
         wake_up = batches_aside.wake_up(rows.lane, rows.entries, publisher, taken.stored)
         return replace(taken, rows=[*taken.rows, *wake_up])
 
@@ -222,7 +229,7 @@ class BatchRunner:
 
     def _inbox(self, rows: Rows) -> Inbox:
         """The events of the rows."""
-        lane, entries, keyring, stored, group, _ = rows
+        lane, entries, keyring, stored, group, *_ = rows
         schemas = schemas_of(self._writers)
         most = self._publisher(rows).group_tasks_max
         members = 0 if group is None else len(group.roster)

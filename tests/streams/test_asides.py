@@ -14,7 +14,7 @@ from support.suite.waiting import until
 
 from muster.state.assignor_outcome import Answer, Outcome, Question
 from muster.streams.batch import asides as module
-from muster.streams.batch.asides import RUNNING_MAX, Asides
+from muster.streams.batch.asides import ASKED_MAX, FORGOTTEN_S, RUNNING_MAX, Asides
 
 NOTHING = np.empty(0, dtype=np.int32)
 
@@ -113,6 +113,20 @@ def test_slow_batches_do_not_restart_each_other(
         asides.ask(first, blocked)
         now_s += 12.0
     assert asides._running == {first: begun[first]}
+
+
+def test_groups_that_stopped_asking_leave_room(
+    asides: Asides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many groups may wait, of those that still ask."""
+    now_s = 0.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    for number in range(ASKED_MAX):
+        assert not asides.is_full
+        asides.ask(question(f"g{number}"), blocked)
+    assert asides.is_full
+    now_s = FORGOTTEN_S
+    assert not asides.is_full
 
 
 def test_a_child_keeps_no_connection_of_the_worker(asides: Asides, tmp_path: Path) -> None:

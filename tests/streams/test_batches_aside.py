@@ -28,7 +28,7 @@ from support.suite.waiting import until
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import GroupDeleted, Leave, Origin, Tick
+from muster.protocol.events import GroupDeleted, Leave, Mark, Origin, Tick
 from muster.protocol.keyring import SigningKey
 from muster.protocol.records import (
     GroupSnapshot,
@@ -40,8 +40,9 @@ from muster.protocol.records import (
 )
 from muster.state import placement
 from muster.state.deadlines import ASK_AGAIN_MS
+from muster.state.group import Group
 from muster.streams import processor
-from muster.streams.batch import batches_aside
+from muster.streams.batch import batches_aside, group_batch
 from muster.streams.batch.asides import Asides
 from muster.streams.batch.batches_aside import Held
 from muster.streams.batch.stored_values import Stored
@@ -289,6 +290,37 @@ def test_rows_of_topics_that_are_not_read_are_lost(desk: Desk) -> None:
     assert batches_aside.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Held(
         Stored(), [], []
     )
+
+
+def test_an_earlier_version_asks_the_members(desk: Desk) -> None:
+    """It cannot read what is stored while rows wait, and recovers the group as after an upgrade."""
+    made = operator(desk)
+    desk.is_ready = True
+    made.feed(1_000, config(), join())
+    made.feed(1_250, tick())
+    made.feed(1_500, tick())
+    made.feed(2_000, config(6))
+    stored = Stored(*made.stored(LANE))
+    parts, record = stored.parts(), stored.record(G)
+    assert parts is not None
+    assert record is not None
+    with pytest.raises(ValueError, match="version"):
+        Group.restore(record, parts.core)
+    assert group_batch.restore(G, stored).recovery.asked
+
+
+def test_a_group_left_to_a_later_coordinator_is_not_woken(desk: Desk) -> None:
+    """The later coordinator's wake-up must stand."""
+    made = operator(desk)
+    desk.is_ready = True
+    made.feed(1_000, config(), join())
+    made.feed(1_250, tick())
+    made.feed(1_500, Tick(group=G, published=Mark(8, 0)))
+    assert made.feed(2_000, config(6)) == []
+    processor._cache.clear()
+    made.feed(2_250, config(7))
+    assert made.feed(2_500, tick()) == []
+    assert len(desk.begun) == 2
 
 
 def test_a_real_child_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
