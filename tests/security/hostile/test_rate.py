@@ -295,7 +295,11 @@ def makes_class_archive(job: Job) -> bool:
 
 def stored(folder: Path) -> int:
     """Total size of a folder's files, in bytes."""
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+    total = 0
+    for each in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # Spark has deleted it meanwhile
+            total += each.stat().st_size if each.is_file() else 0
+    return total
 
 
 def row(
