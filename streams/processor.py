@@ -175,12 +175,12 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
             if refused is not None:
                 return iter(self._letters(refused, is_shared=True))
         was, group = self._load(lane)
-        held = batches_aside.of(lane, was, self._packing)
-        stored = was if held is None else held.before
+        waiting = batches_aside.of(lane, was, self._packing)
+        stored = was if waiting is None else waiting.before
         is_old = old_row_check(lane, self._topics, stored, group)
         left_out: list[bytes] = []
-        waiting = [] if held is None else held.later
-        packed: Iterator[bytes] = itertools.chain(waiting, (row[1] for row in rows))
+        earlier = [] if waiting is None else waiting.later
+        packed: Iterator[bytes] = itertools.chain(earlier, (row[1] for row in rows))
         if may_get_old_rows(stored, group):
             packed = self._new_rows(packed, is_old, left_out)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
@@ -194,7 +194,7 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
             why = "the group's large events exceed what one batch accepts"
             refusals += self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why)
         asks_at_once = left_out and group is None and not self._is_suspect
-        if held is None:
+        if waiting is None:
             if not entries and not asks_at_once:  # the group took in all of them before
                 return iter(refusals)
             if stored.snapshot is None and not self._has_config(entries):
@@ -203,8 +203,10 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
                     why = "too many new groups without a config came before this event in the batch"
                     refusals += self._refused(lane, entries, DeadLetter.TOO_MANY_GROUPS, why)
                     return iter(refusals)
-        have_waited = held is not None
-        taken = self._taken(Rows(lane, entries, keyring, stored, group, configs, have_waited), held)
+        have_waited = waiting is not None
+        taken = self._taken(
+            Rows(lane, entries, keyring, stored, group, configs, have_waited), waiting
+        )
         self._store(lane, was, taken)
         return iter(refusals + taken.rows)
 

@@ -49,7 +49,7 @@ _COUNT = Struct(">I")
 _QUESTION_BYTES = 8
 
 
-class Held(NamedTuple):
+class Waiting(NamedTuple):
     """A group whose rows wait.
 
     Attributes:
@@ -63,7 +63,7 @@ class Held(NamedTuple):
     later: list[bytes]
 
 
-def of(lane: bytes, stored: Stored, now: Packing) -> Held | None:
+def of(lane: bytes, stored: Stored, now: Packing) -> Waiting | None:
     """The rows of a group that wait; None = none do.
 
     If the job does not read their topics any more, the rows are lost, and the members are asked for
@@ -84,15 +84,8 @@ def of(lane: bytes, stored: Stored, now: Packing) -> Held | None:
     before = Stored() if kept.epoch is None else Stored(kept.core, stored.snapshot)
     rows = kept.rows_as(now, split_lane(lane)[0])
     if rows is None:
-        return Held(_asked_anew(before), [], [])
-    return Held(before, rows[:count], rows[count:])
-
-
-def _asked_anew(before: Stored) -> Stored:
-    parts = before.parts()
-    if parts is None:
-        return before
-    return before._replace(liveness=parts._replace(core=b"").to_bytes())
+        return Waiting(before.asked_anew(), [], [])
+    return Waiting(before, rows[:count], rows[count:])
 
 
 def is_large(rows: Rows) -> bool:
@@ -114,15 +107,15 @@ def within_room(entries: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return entries[:fit], entries[fit:]
 
 
-def stored_with(lane: bytes, held: Held, now: Packing) -> Stored:
+def stored_with(lane: bytes, waiting: Waiting, now: Packing) -> Stored:
     """What the state store keeps of a group whose rows wait; its key names a group."""
-    before = held.before
+    before = waiting.before
     snapshot = before.snapshot
     if snapshot is None:  # no group is stored without one
         snapshot = codec.encode(Group.new(parse_key(split_lane(lane)[1]).group).snapshot()).value
     epoch = None if before.snapshot is None else 0
-    kept = Kept(epoch, before.liveness or b"", [*held.first, *held.later], now)
-    core = _MARK + _COUNT.pack(len(held.first)) + kept.to_bytes()
+    kept = Kept(epoch, before.liveness or b"", [*waiting.first, *waiting.later], now)
+    core = _MARK + _COUNT.pack(len(waiting.first)) + kept.to_bytes()
     return Stored(Parts(Header(ASIDE_FLAG, bytes(8)), b"", core).to_bytes(), snapshot)
 
 

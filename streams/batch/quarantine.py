@@ -219,10 +219,3 @@ def forgotten(lane: bytes, publisher: Publisher) -> list[Row]:
     group = parse_key(key).group
     tombstones = (GroupGone(group=group), WakeUp(group=group, at_ms=None))
     return outbox.rows(prefix, tombstones, publisher.partitions)
-
-
-def asked_anew(stored: Stored) -> Stored:
-    """A quarantined group without the core's array, so that its members are asked for reports."""
-    parts = stored.parts()
-    assert parts is not None  # it is quarantined
-    return Stored(parts._replace(core=b"").to_bytes(), stored.snapshot)

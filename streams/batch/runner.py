@@ -28,7 +28,7 @@ from muster.state.assignor_outcome import Aside
 from muster.state.group import Group
 from muster.streams.batch import batches_aside, group_batch, outbox, quarantine
 from muster.streams.batch.asides import Asides
-from muster.streams.batch.batches_aside import Held
+from muster.streams.batch.batches_aside import Waiting
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -95,16 +95,18 @@ class BatchRunner:
     def _forget_groups(self) -> None:
         """Free the memory of the groups that this process keeps, because it does not suffice."""
 
-    def _taken(self, rows: Rows, held: Held | None = None) -> BatchResult:
+    def _taken(self, rows: Rows, waiting: Waiting | None = None) -> BatchResult:
         """Run a group batch, in a child process if it is large or may do harm."""
         if rows.stored.is_quarantined:
             return self._taken_in_quarantine(rows)
-        if held is not None and held.first:
-            return self._taken_over(rows, held)
+        if waiting is not None and waiting.first:
+            return self._taken_over(rows, waiting)
         if self._is_careful(rows.stored):
             taken = self._run_in_child_or_quarantine(rows)
         elif self._is_large(rows):
-            return self._taken_over(rows._replace(entries=[]), Held(rows.stored, rows.entries, []))
+            return self._taken_over(
+                rows._replace(entries=[]), Waiting(rows.stored, rows.entries, [])
+            )
         else:
             taken = self._run_here(rows)
         return self._woken(rows, taken) if rows.have_waited else taken
@@ -138,7 +140,7 @@ class BatchRunner:
         """Whether the group is left to a later coordinator, whose wake-up must stand."""
         return group is not None and group.is_left_to_a_later_one(self._publisher(rows).epoch)
 
-    def _taken_over(self, rows: Rows, held: Held) -> BatchResult:
+    def _taken_over(self, rows: Rows, waiting: Waiting) -> BatchResult:
         """Take over the result of the rows that wait, if it is there.
 
         The rows of this batch wait behind them, also in the batch that takes the result over.
@@ -147,15 +149,21 @@ class BatchRunner:
         later, beyond = batches_aside.within_room(rows.entries)
         why = "the group's events exceed what may wait while its batch is computed"
         refusals = self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why) if beyond else []
-        result = self._asked(rows._replace(entries=held.first, have_waited=True))
-        rows = rows._replace(entries=later or held.first)
+        result = self._asked(rows._replace(entries=waiting.first, have_waited=True))
+        rows = rows._replace(entries=later or waiting.first)
         if isinstance(result, str):
-            taken = self._quarantine(rows._replace(entries=sorted([*held.first, *later])), result)
+            taken = self._quarantine(
+                rows._replace(entries=sorted([*waiting.first, *later])), result
+            )
         elif result is None:
-            stored = batches_aside.stored_with(lane, Held(before, held.first, later), self._packing)
+            stored = batches_aside.stored_with(
+                lane, Waiting(before, waiting.first, later), self._packing
+            )
             taken = self._woken(rows, BatchResult([], rows.group, stored))
         elif later:
-            stored = batches_aside.stored_with(lane, Held(result.stored, [], later), self._packing)
+            stored = batches_aside.stored_with(
+                lane, Waiting(result.stored, [], later), self._packing
+            )
             taken = self._woken(rows, replace(result, stored=stored), again=True)
         else:
             taken = self._woken(rows, result)
@@ -258,7 +266,7 @@ class BatchRunner:
         try:
             with suppress(ChildFailed):
                 return self._in_child(lambda: self._catch_up(rows))
-            anew = rows._replace(stored=quarantine.asked_anew(rows.stored))
+            anew = rows._replace(stored=rows.stored.asked_anew())
             return self._in_child(lambda: self._unless_it_stays(rows, self._run(anew)))
         except ChildFailed as failure:
             return self._quarantine(rows, str(failure))

@@ -118,6 +118,13 @@ class Stored(NamedTuple):
         guard, core = data[at : at + length], data[at + length :]
         return Parts(Header(*header), guard, core, until_ms, credit)
 
+    def asked_anew(self) -> Stored:
+        """Without the core's array, so that the group's members are asked for reports."""
+        parts = self.parts()
+        if parts is None:  # there is no such array
+            return self
+        return Stored(parts._replace(core=b"").to_bytes(), self.snapshot)
+
     @property
     def replay_guard(self) -> bytes:
         """The group's replay guard."""

@@ -167,8 +167,8 @@ def waits(stored: Stored) -> bool:
 
 def group_of(stored: Stored) -> Group:
     """The group of stored values, without the rows that wait."""
-    held = batches_aside.of(LANE, stored, Packing(INPUT, signed=False))
-    return group_batch.restore(GROUP, stored if held is None else held.before)
+    waiting = batches_aside.of(LANE, stored, Packing(INPUT, signed=False))
+    return group_batch.restore(GROUP, stored if waiting is None else waiting.before)
 
 
 class ProcessorJob(FaultyJob):

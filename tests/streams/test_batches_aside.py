@@ -20,6 +20,7 @@ from support.streams.operator import (
     config,
     join,
     key_file,
+    newest,
     nothing_in_memory,
     of_kind,
 )
@@ -44,7 +45,7 @@ from muster.state.group import Group
 from muster.streams import processor
 from muster.streams.batch import batches_aside, group_batch
 from muster.streams.batch.asides import Asides
-from muster.streams.batch.batches_aside import Held
+from muster.streams.batch.batches_aside import Waiting
 from muster.streams.batch.stored_values import Stored
 from muster.streams.source import Packing, input_topics, lane_of
 
@@ -70,11 +71,6 @@ def operator(desk: Desk, prefixes: Sequence[str] = PREFIXES) -> Operator:
 def tick() -> Tick:
     """A tick of the clock."""
     return Tick(group=G)
-
-
-def newest(records: Sequence[Record]) -> GroupSnapshot:
-    """The last of the snapshots."""
-    return of_kind(records, GroupSnapshot)[-1]
 
 
 def wake_ups(records: Sequence[Record]) -> list[int | None]:
@@ -283,11 +279,11 @@ def test_rows_of_topics_that_are_not_read_are_lost(desk: Desk) -> None:
     made.feed(1_000, config(), join())
     stored = Stored(*made.stored(LANE))
     more = Packing(input_topics(["a", "muster"]), signed=False)
-    held = batches_aside.of(LANE, stored, more)
-    assert held is not None
-    assert len(held.first) == 2
-    assert batches_aside.of(LANE, batches_aside.stored_with(LANE, held, more), more) == held
-    assert batches_aside.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Held(
+    waiting = batches_aside.of(LANE, stored, more)
+    assert waiting is not None
+    assert len(waiting.first) == 2
+    assert batches_aside.of(LANE, batches_aside.stored_with(LANE, waiting, more), more) == waiting
+    assert batches_aside.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Waiting(
         Stored(), [], []
     )
 

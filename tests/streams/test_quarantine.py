@@ -14,6 +14,7 @@ from support.streams.operator import (
     Operator,
     config,
     join,
+    newest,
     nothing_in_memory,
     of_kind,
 )
@@ -82,11 +83,6 @@ def repeated(operator: Operator, at_ms: int, *events: Event) -> list[Record]:
         return operator.feed(at_ms, *events)
     finally:
         operator.processor._is_suspect = False
-
-
-def newest(records: Sequence[Record]) -> GroupSnapshot:
-    """The last of the snapshots."""
-    return of_kind(records, GroupSnapshot)[-1]
 
 
 def letters(records: Sequence[Record]) -> list[tuple[str, str]]:

@@ -17,9 +17,7 @@ from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keyring import SigningKey
-from muster.protocol.records import (
-    Record,
-)
+from muster.protocol.records import GroupSnapshot, Record
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
@@ -122,6 +120,11 @@ def record_of(row: Row) -> Record:
 def of_kind(records: Sequence[Record], kind: type) -> list:
     """The records of a type."""
     return [record for record in records if isinstance(record, kind)]
+
+
+def newest(records: Sequence[Record]) -> GroupSnapshot:
+    """The last of the snapshots."""
+    return of_kind(records, GroupSnapshot)[-1]
 
 
 def config(
