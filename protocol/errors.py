@@ -81,7 +81,7 @@ class DecodeError(ProtocolError):
         return DecodeError(f"{field}: {self.reason}", self.offset)
 
     def __str__(self) -> str:
-        return f"{self.reason} (at byte {self.offset})"
+        return f"{self.reason} (at byte {self.offset})" if self.offset else self.reason
 
 
 class UnknownRecord(DecodeError):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
-from muster.errors import BadInput, ChangedMeanwhile, StillQuarantined, Unreachable
+from muster.errors import BadInput, ChangedMeanwhile, NotFound, StillQuarantined, Unreachable
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
@@ -44,6 +44,7 @@ from muster.published.snapshots import (
     snapshot_of,
 )
 from muster.published.tables import group_json, list_table, members_table, state_table, tasks_table
+from muster.published.unapplied_configs import unapplied
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.streams.coordinator_signs import read_signs
 
@@ -94,21 +95,26 @@ def run(args: argparse.Namespace) -> int:
     if not is_described and args.format != "json":
         print(list_table(_outlines(settings, prefix, args.group)))
         return 0
-    snapshots, pending = _read(settings, prefix, args.group)
+    snapshots, pending = _read(settings, prefix, args.group, now_ms)
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
     # Heartbeats are read only if shown, because that reads a busy topic's tail.
     shows_heartbeats = is_described and (args.members or args.format == "json")
     heard = last_heartbeats(settings, prefix, snapshots if shows_heartbeats else (), now_ms)
     shown = [Shown(s, heard.get(s.group, {}), seen_ms) for s in snapshots]
+    described = snapshots if is_described else ()
+    late = unapplied(settings, prefix, {each.group: each for each in described}, now_ms)
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
-            print(json_line({**group_json(each), "owed": owed}))
+            config = late.get(each.snapshot.group)
+            more = {"owed": owed, "unapplied_config": config and config.as_json()}
+            print(json_line({**group_json(each), **more}))
         return 0
     print(_table(shown, args, now_ms))
     if is_described:
         for paragraph in (
             *quarantines(shown, now_ms),
+            *(f"\n{config.text(now_ms)}" for config in late.values()),
             *_paragraphs(shown, lambda s: _waits(s, pending, now_ms)),
             *_paragraphs(shown, lambda s: drains_text(s, now_ms)),
             *governed(shown),
@@ -123,12 +129,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(
-    settings: ClientSettings, prefix: str, group: str | None
+    settings: ClientSettings, prefix: str, group: str | None, now_ms: int
 ) -> tuple[list[GroupSnapshot], PendingReleases]:
     """The newest snapshot of one group, or of every group by id, and the releases members owe.
 
     Raises:
-        NotFound: there is no such group, or it was deleted.
+        NotFound: there is no such group, its first configuration was refused or is not applied
+            yet, or it was deleted.
     """
     if group is None:
         snapshots = newest_snapshots(settings, prefix)
@@ -137,7 +144,12 @@ def _read(
     pending, last = PendingReleases(), None
     for published in pending.noting(history(settings, prefix, group)):
         last = published.record
-    return [existing(settings, prefix, group, last)], pending
+    try:
+        return [existing(settings, prefix, group, last)], pending
+    except NotFound:
+        if late := unapplied(settings, prefix, {group: None}, now_ms):
+            raise NotFound(late[group].text(now_ms)) from None
+        raise
 
 
 def _outlines(settings: ClientSettings, prefix: str, group: str | None) -> list[GroupOutline]:

@@ -19,6 +19,7 @@ from muster.kafka.writer import Place
 from muster.protocol.codec import decode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.declared_and_found_tasks import declared
+from muster.protocol.errors import DecodeError
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Caller, Keyring
@@ -217,6 +218,16 @@ def _texts(config: GroupConfig | None) -> dict[str, object]:
     return tuned | {"assignor": config.assignor, "tasks": config.tasks, "topics": config.sources}
 
 
+def newest_rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dict[str, Row]:
+    """The newest record of each of these groups that has one; reads the topic once.
+
+    Raises:
+        Unreachable, Refused, NoTopics: the topic cannot be read.
+    """
+    newest_of = {g: _newest_row(rows) for g, rows in _rows(settings, prefix, groups).items()}
+    return {group: row for group, row in newest_of.items() if row is not None}
+
+
 def _rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dict[str, list[Row]]:
     """The records of each of these groups, oldest first within a partition."""
     keys = {key_of(group): group for group in groups}
@@ -235,6 +246,14 @@ def _newest_row(rows: Iterable[Row]) -> Row | None:
     """
     last = {row.partition: row for row in rows}
     return max(last.values(), key=lambda row: row.at_ms) if last else None
+
+
+def is_deletion(row: Row) -> bool:
+    """Whether a record deletes its group; one that is not readable does not."""
+    try:
+        return _decoded(row) is None
+    except DecodeError:
+        return False
 
 
 def _decoded(row: Row) -> GroupConfig | None:

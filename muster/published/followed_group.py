@@ -101,12 +101,13 @@ class DeadLetterOf:
             self.close()  # then the command can only wait for the group
             return None
         for row in rows:
-            if row.key == self._key and (letter := _letter(row)) is not None:
+            if row.key == self._key and (letter := letter_of(row)) is not None:
                 return letter
         return None
 
 
-def _letter(row: Row) -> Rejected | None:
+def letter_of(row: Row) -> Rejected | None:
+    """The dead letter in a record of ``<prefix>.rejected``; None = it is not readable."""
     try:
         record = decode_record(TopicKind.REJECTED, row.key, row.value)
     except DecodeError:
