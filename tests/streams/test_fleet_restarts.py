@@ -1,5 +1,7 @@
 """Whole fleets restart at once: the limits on a group's events do not keep them from settling.
 
+Nor does a config that takes long: while a child process computes it, the fleet starts or grows.
+
 Real sessions write what workers write, and repeat what is not answered (`support.streams.crowd`).
 A few hundred members stand for five thousand, with limits that are as much smaller; with
 ``-m slow`` the fleets have their full size.
@@ -8,8 +10,10 @@ A few hundred members stand for five thousand, with limits that are as much smal
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
+from support.streams.asides import Desk, all_are_large
 from support.streams.crowd import Crowd
 from support.streams.operator import config
 
@@ -30,6 +34,11 @@ def even(members: int, tasks: int) -> Counter[int]:
     return +Counter({few + 1: more, few: members - more})
 
 
+def has_settled(crowd: Crowd, loads: Counter[int]) -> bool:
+    """Whether the fleet's processes are the group's members and run so many tasks."""
+    return crowd.loads() == loads and crowd.are_members()
+
+
 def restarts(members: int, tasks: int) -> Crowd:
     """A fleet starts, and starts again after an outage; prints how long it took to settle."""
     crowd = Crowd()
@@ -38,7 +47,7 @@ def restarts(members: int, tasks: int) -> Crowd:
     for name in ("first", "second"):
         crowd.come(f"{name}-{number}" for number in range(members))
         began_ms = crowd.now_ms
-        batches = crowd.settle(lambda: crowd.loads() == wanted and crowd.are_members(), 900)
+        batches = crowd.settle(partial(has_settled, crowd, wanted), 900)
         print(f"{name}: {batches} batches, {crowd.now_ms - began_ms} ms; {crowd.story()}")
         if name == "first":
             crowd.die()
@@ -72,3 +81,43 @@ def test_a_fleet_of_five_thousand_that_restarts_settles(tasks: int) -> None:
     """The same with 5,000 members and the limits as they are."""
     crowd = restarts(MEMBERS, tasks)
     assert crowd.overlaps == 0
+
+
+def grows(monkeypatch: pytest.MonkeyPatch, members: int, batches: int) -> None:
+    """A fleet starts while its config is computed, and grows by a tenth while the next one is."""
+    all_are_large(monkeypatch)
+    crowd, desk = Crowd(), Desk()
+    desk.serve(crowd.operator.processor)
+    there = 0
+    for come, tasks in ((members, 2 * members), (members // 10, 3 * members)):
+        desk.is_ready = False
+        crowd.configure(config(tasks))
+        crowd.come(f"m{number}" for number in range(there, there + come))
+        before = crowd.loads()
+        for _ in range(batches):
+            crowd.turn()
+        assert crowd.loads() == before, "a member that works goes on, and no other begins"
+        there += come
+        desk.is_ready = True
+        took = crowd.settle(partial(has_settled, crowd, even(there, tasks)), 60)
+        print(f"{there} members: {took} batches; {crowd.story()}")
+    assert crowd.overlaps == 0
+    assert len(desk.begun) == 2
+
+
+@pytest.mark.usefixtures("smaller_limits")
+@pytest.mark.parametrize("batches", [8, 400])
+def test_a_fleet_starts_and_grows_while_its_config_is_computed(
+    monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    """What came meanwhile counts when the config is there, also after more than a session."""
+    grows(monkeypatch, MEMBERS // SMALLER, batches)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_a_fleet_of_five_thousand_starts_while_its_config_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same with 5,000 members, and the limits as they are."""
+    grows(monkeypatch, MEMBERS, 40)
