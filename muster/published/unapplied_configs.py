@@ -97,16 +97,21 @@ def unapplied(
         rows = newest_rows(settings, prefix, asked)
     except (Refused, NoTopics):
         return {}
-    found: dict[str, Unapplied] = {}
+    late: dict[str, Row] = {}
     for group, row in rows.items():
         snapshot = asked[group]
-        if is_deletion(row) if snapshot is None else not _is_beyond(row, snapshot):
-            continue
-        refusal = _refusal(settings, prefix, row)
-        if refusal or now_ms - row.at_ms > ANSWER_MS:
-            at = (row.partition, row.offset, row.at_ms)
-            found[group] = Unapplied(GroupId(group), *at, refusal, snapshot is None)
-    return found
+        if not is_deletion(row) if snapshot is None else _is_beyond(row, snapshot):
+            late[group] = row
+    refusals = _refusals(settings, prefix, late)
+    return {
+        group: Unapplied(
+            *(GroupId(group), row.partition, row.offset, row.at_ms),
+            refusals.get(group, ""),
+            is_first=asked[group] is None,
+        )
+        for group, row in late.items()
+        if group in refusals or now_ms - row.at_ms > ANSWER_MS
+    }
 
 
 def _is_beyond(row: Row, snapshot: GroupSnapshot) -> bool:
@@ -115,13 +120,21 @@ def _is_beyond(row: Row, snapshot: GroupSnapshot) -> bool:
     return row.offset > read_to.get((row.topic, row.partition), -1)
 
 
-def _refusal(settings: ClientSettings, prefix: str, row: Row) -> str:
-    """The message of a record's dead letter; empty = there is none that this login may read."""
-    key = dead_letter_key(row.topic, row.partition, row.offset)
+def _refusals(settings: ClientSettings, prefix: str, rows: Mapping[str, Row]) -> Mapping[str, str]:
+    """Group → the message of its record's dead letter, if there is one that this login may read."""
+    if not rows:
+        return {}
+    groups = {
+        dead_letter_key(row.topic, row.partition, row.offset): group for group, row in rows.items()
+    }
     topic = topic_name(TopicKind.REJECTED, prefix)
+    refusals: dict[str, str] = {}
     try:
-        rows = [each for each in read(settings, topic, since_ms=row.at_ms) if each.key == key]
+        for each in read(settings, topic, since_ms=min(row.at_ms for row in rows.values())):
+            group = groups.get(each.key or b"")
+            letter = None if group is None else letter_of(each)
+            if group is not None and letter is not None:
+                refusals[group] = cut(letter.message, REFUSAL_CHARS_MAX)
     except (Refused, NoTopics):
-        return ""
-    messages = [letter.message for letter in map(letter_of, rows) if letter is not None]
-    return cut(messages[-1], REFUSAL_CHARS_MAX) if messages else ""
+        return {}
+    return refusals

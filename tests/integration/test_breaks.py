@@ -89,9 +89,9 @@ def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int) -> None
     assert producer.flush(30) == 0
 
 
-def test_ten_rows() -> None:
-    """The table has ten rows, each with a `muster` command and a cure."""
-    assert len(ROWS) == 10
+def test_eleven_rows() -> None:
+    """The table has eleven rows, each with a `muster` command and a cure."""
+    assert len(ROWS) == 11
     assert all(row.ask.startswith("muster ") and row.cure for row in ROWS)
 
 
@@ -136,7 +136,7 @@ def frozen(job: Job) -> Iterator[Callable[[], None]]:
 
 
 def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path) -> None:
-    """The commands report a wrong group, a deleted one, one without tasks, a hang, a frozen job."""
+    """The commands name a wrong, deleted or idle group, a refused config, a hang, a frozen job."""
     address, prefix = kafka.address, kafka.prefix
 
     def await_message(word: str) -> None:
@@ -154,6 +154,9 @@ def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path
     ask(f"muster config set --group orders --tasks tasks.json {quick}", address, prefix)
     until(lambda: "Empty" in ask("muster groups list", address, prefix), "the group is there")
     await_message("not found")
+    (tmp_path / "huge.json").write_text('[{"subtopology": "orders", "partitions": 300000}]')
+    ask("muster config set --group orders --tasks huge.json", address, prefix)
+    await_message("changes nothing")
     ask("muster config delete --group orders", address, prefix)
     await_message("deleted")
     ask(f"muster config set --group orders --tasks tasks.json {quick}", address, prefix)
