@@ -34,6 +34,7 @@ from muster.published.snapshots import (
     refuses_events,
 )
 from muster.published.tables import tasks_table
+from muster.published.unapplied_configs import missing_group, unapplied
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,10 +59,17 @@ def run(args: argparse.Namespace) -> int:
     settings, prefix = kafka_settings(args), args.topic_prefix
     records = list(history(settings, prefix, args.group))
     published = generations(records)
+    now_ms = wall_ms()
     if not published:
-        raise no_group(settings, prefix, args.group)
+        late_first = missing_group(settings, prefix, args.group, now_ms)
+        raise late_first or no_group(settings, prefix, args.group)
     newest = published[-1].snapshot
-    _refuse_unknown(published, args)
+    late = unapplied(settings, prefix, {newest.group: newest}, now_ms)
+    not_followed = [config.text(now_ms) for config in late.values()]
+    try:
+        _refuse_unknown(published, args)
+    except NotFound as error:
+        raise NotFound(". ".join((str(error), *not_followed))) from None
     chosen = _chosen(published, args)
     if args.format == "json":
         for each in chosen:
@@ -71,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         print(_place_text(newest, args.task, chosen, published[0]), end="\n\n")
     for each in chosen:
         print(generation_text(each.snapshot, _moves(each, args), each.at_ms))
-    for line in _open_ends(settings, prefix, records, newest):
+    for line in (*not_followed, *_open_ends(settings, prefix, records, newest)):
         print(line)
     return 0
 

@@ -44,7 +44,7 @@ from muster.published.snapshots import (
     snapshot_of,
 )
 from muster.published.tables import group_json, list_table, members_table, state_table, tasks_table
-from muster.published.unapplied_configs import unapplied
+from muster.published.unapplied_configs import missing_group, unapplied
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.streams.coordinator_signs import read_signs
 
@@ -146,10 +146,8 @@ def _read(
         last = published.record
     try:
         return [existing(settings, prefix, group, last)], pending
-    except NotFound:
-        if late := unapplied(settings, prefix, {group: None}, now_ms):
-            raise NotFound(late[group].text(now_ms)) from None
-        raise
+    except NotFound as error:
+        raise missing_group(settings, prefix, group, now_ms) or error from None
 
 
 def _outlines(settings: ClientSettings, prefix: str, group: str | None) -> list[GroupOutline]:

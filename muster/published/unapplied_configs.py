@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from muster.errors import NotFound
 from muster.kafka.access_check import NoTopics, Refused
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
@@ -112,6 +113,18 @@ def unapplied(
         for group, row in late.items()
         if group in refusals or now_ms - row.at_ms > ANSWER_MS
     }
+
+
+def missing_group(
+    settings: ClientSettings, prefix: str, group: str, now_ms: int
+) -> NotFound | None:
+    """The error for a group that is not published because of its configuration; None = it has none.
+
+    Raises:
+        Unreachable: no answer.
+    """
+    late = unapplied(settings, prefix, {group: None}, now_ms)
+    return NotFound(late[group].text(now_ms)) if late else None
 
 
 def _is_beyond(row: Row, snapshot: GroupSnapshot) -> bool:

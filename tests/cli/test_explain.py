@@ -17,6 +17,7 @@ from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry, Move
 from muster.protocol.snapshot import outline_of
 from muster.published import snapshots
 from muster.published.snapshots import Published
+from muster.published.unapplied_configs import Unapplied
 
 W1 = MemberEntry(id=MemberId("W1"), slot=0, incarnation=1)
 W2 = MemberEntry(id=MemberId("W2"), slot=2, incarnation=2)
@@ -57,6 +58,7 @@ def life() -> Iterator[GroupSnapshot | GroupGone]:
 def _published(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [Published(each, 1_700_000_000_000 + n * 1_000) for n, each in enumerate(life())]
     monkeypatch.setattr(explain, "history", lambda *_: iter(records))
+    monkeypatch.setattr(explain, "unapplied", lambda *_: {})
     outlines = {each.group: outline_of(each) for each in life() if isinstance(each, GroupSnapshot)}
     monkeypatch.setattr(snapshots, "newest_outlines", lambda *_: outlines)
 
@@ -117,6 +119,24 @@ def test_the_history_of_a_task_and_of_a_member(capsys: pytest.CaptureFixture[str
     assert numbers("--member", "W1") == [1, 2]
     assert numbers("--member", "W3") == [3, 4]
     assert numbers("--member", "W1", "--task", "0_0") == [1]
+
+
+def test_a_configuration_that_the_group_does_not_follow(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refusal explains why a task that an operator has configured is not there."""
+    late = Unapplied(GroupId("orders"), 0, 7, 1_000, "9 tasks; at most 8")
+    monkeypatch.setattr(explain, "wall_ms", lambda: 13_000)
+    monkeypatch.setattr(explain, "unapplied", lambda *_: {late.group: late})
+    text = (
+        "orders: the newest change of its configuration, 12 s ago, was refused: 9 tasks; at most "
+        "8. The group follows the one before"
+    )
+    assert text in said(capsys).splitlines()
+    assert refused(capsys, "--task", "0_9") == (
+        "muster explain: no task '0_9' in group 'orders'; it has: 0 (3 tasks), c1 (2 tasks). "
+        + text
+    )
 
 
 def test_what_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
