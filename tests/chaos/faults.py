@@ -300,7 +300,7 @@ _EXECUTOR = 6
 DISK_FULL = Fault("disk full", COORDINATOR, disk_full, _START, ends_coordinator=True)
 FAULTS: tuple[Fault, ...] = (
     Fault("driver killed", COORDINATOR, driver_killed, _START, False, ends_coordinator=True),
-    Fault("standby takes over", COORDINATOR, driver_killed_with_standby, _TAKEN),
+    Fault("standby takes over", COORDINATOR, driver_killed_with_standby, _TAKEN, brief=False),
     Fault("driver frozen", COORDINATOR, driver_frozen, FROZEN_S, brief=False),
     Fault("driver replaced", COORDINATOR, driver_replaced, _START, False, ends_coordinator=True),
     Fault("checkpoint lost", COORDINATOR, checkpoint_lost, _START, False, ends_coordinator=True),
