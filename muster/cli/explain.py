@@ -61,15 +61,14 @@ def run(args: argparse.Namespace) -> int:
     published = generations(records)
     now_ms = wall_ms()
     if not published:
-        late_first = missing_group(settings, prefix, args.group, now_ms)
-        raise late_first or no_group(settings, prefix, args.group)
+        unapplied_first = missing_group(settings, prefix, args.group, now_ms)
+        raise unapplied_first or no_group(settings, prefix, args.group)
     newest = published[-1].snapshot
-    late = unapplied(settings, prefix, {newest.group: newest}, now_ms)
-    not_followed = [config.text(now_ms) for config in late.values()]
     try:
         _refuse_unknown(published, args)
     except NotFound as error:
-        raise NotFound(". ".join((str(error), *not_followed))) from None
+        why = (str(error), *_not_followed(settings, prefix, newest, now_ms))
+        raise NotFound(". ".join(why)) from None
     chosen = _chosen(published, args)
     if args.format == "json":
         for each in chosen:
@@ -79,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         print(_place_text(newest, args.task, chosen, published[0]), end="\n\n")
     for each in chosen:
         print(generation_text(each.snapshot, _moves(each, args), each.at_ms))
-    for line in (*not_followed, *_open_ends(settings, prefix, records, newest)):
+    for line in _not_followed(settings, prefix, newest, now_ms):
+        print(line)
+    for line in _open_ends(settings, prefix, records, newest):
         print(line)
     return 0
 
@@ -146,6 +147,14 @@ def _place_text(
         f"{text}\nit has been there since before generation {oldest.snapshot.generation}, the "
         "oldest that the topic still holds"
     )
+
+
+def _not_followed(
+    settings: ClientSettings, prefix: str, newest: GroupSnapshot, now_ms: int
+) -> list[str]:
+    """Why the group does not follow its newest configuration, if it does not."""
+    found = unapplied(settings, prefix, {newest.group: newest}, now_ms)
+    return [config.text(now_ms) for config in found.values()]
 
 
 def _open_ends(

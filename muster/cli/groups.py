@@ -102,11 +102,11 @@ def run(args: argparse.Namespace) -> int:
     heard = last_heartbeats(settings, prefix, snapshots if shows_heartbeats else (), now_ms)
     shown = [Shown(s, heard.get(s.group, {}), seen_ms) for s in snapshots]
     described = snapshots if is_described else ()
-    late = unapplied(settings, prefix, {each.group: each for each in described}, now_ms)
+    not_followed = unapplied(settings, prefix, {each.group: each for each in described}, now_ms)
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]
-            config = late.get(each.snapshot.group)
+            config = not_followed.get(each.snapshot.group)
             more = {"owed": owed, "unapplied_config": config and config.as_json()}
             print(json_line({**group_json(each), **more}))
         return 0
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if is_described:
         for paragraph in (
             *quarantines(shown, now_ms),
-            *(f"\n{config.text(now_ms)}" for config in late.values()),
+            *(f"\n{config.text(now_ms)}" for config in not_followed.values()),
             *_paragraphs(shown, lambda s: _waits(s, pending, now_ms)),
             *_paragraphs(shown, lambda s: drains_text(s, now_ms)),
             *governed(shown),

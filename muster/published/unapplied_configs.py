@@ -20,13 +20,13 @@ from muster.protocol.keys import dead_letter_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import is_deletion, newest_rows
+from muster.published.coordinator_last_seen import ANSWER_MS
 from muster.published.followed_group import letter_of
 from muster.state.printable import cut
 
-ANSWER_MS = 5_000
-"""A configuration that was written so short a time ago, and not refused, counts as applied. A
-coordinator that runs answers within a second; a large configuration may take longer."""
 REFUSAL_CHARS_MAX = 300
+CLOCKS_APART_MS = 3_600_000
+"""How far the coordinator's clock, which stamps dead letters, may be behind the broker's."""
 
 
 class Unapplied(NamedTuple):
@@ -77,6 +77,7 @@ def unapplied(
 ) -> dict[str, Unapplied]:
     """Those of these groups that do not follow their newest configuration.
 
+    A configuration that is younger than `ANSWER_MS`, and not refused, counts as applied.
     A quarantined group is left out, because its quarantine says why. So is every group if this
     login may not read the configurations.
 
@@ -98,19 +99,19 @@ def unapplied(
         rows = newest_rows(settings, prefix, asked)
     except (Refused, NoTopics):
         return {}
-    late: dict[str, Row] = {}
+    beyond: dict[str, Row] = {}
     for group, row in rows.items():
         snapshot = asked[group]
         if not is_deletion(row) if snapshot is None else _is_beyond(row, snapshot):
-            late[group] = row
-    refusals = _refusals(settings, prefix, late)
+            beyond[group] = row
+    refusals = _refusals(settings, prefix, beyond)
     return {
         group: Unapplied(
             *(GroupId(group), row.partition, row.offset, row.at_ms),
             refusals.get(group, ""),
             is_first=asked[group] is None,
         )
-        for group, row in late.items()
+        for group, row in beyond.items()
         if group in refusals or now_ms - row.at_ms > ANSWER_MS
     }
 
@@ -118,13 +119,15 @@ def unapplied(
 def missing_group(
     settings: ClientSettings, prefix: str, group: str, now_ms: int
 ) -> NotFound | None:
-    """The error for a group that is not published because of its configuration; None = it has none.
+    """The error for a group that is not published because its configuration is not applied.
+
+    None = the group has no such configuration.
 
     Raises:
         Unreachable: no answer.
     """
-    late = unapplied(settings, prefix, {group: None}, now_ms)
-    return NotFound(late[group].text(now_ms)) if late else None
+    not_followed = unapplied(settings, prefix, {group: None}, now_ms)
+    return NotFound(not_followed[group].text(now_ms)) if not_followed else None
 
 
 def _is_beyond(row: Row, snapshot: GroupSnapshot) -> bool:
@@ -143,7 +146,8 @@ def _refusals(settings: ClientSettings, prefix: str, rows: Mapping[str, Row]) ->
     topic = topic_name(TopicKind.REJECTED, prefix)
     refusals: dict[str, str] = {}
     try:
-        for each in read(settings, topic, since_ms=min(row.at_ms for row in rows.values())):
+        since_ms = min(row.at_ms for row in rows.values()) - CLOCKS_APART_MS
+        for each in read(settings, topic, since_ms=since_ms):
             group = groups.get(each.key or b"")
             letter = None if group is None else letter_of(each)
             if group is not None and letter is not None:
