@@ -42,11 +42,11 @@ from muster.signing.followed_key_file import KeyFile
 from muster.state.group import Group
 from muster.streams import state_calls, worker_input
 from muster.streams.batch import (
-    batches_aside,
     byte_limits,
     canary_answer,
     outbox,
     quarantine,
+    waiting_rows,
     work_limits,
 )
 from muster.streams.batch.asides import Asides
@@ -175,7 +175,7 @@ class GroupProcessor(BatchRunner, StatefulProcessor):
             if refused is not None:
                 return iter(self._letters(refused, is_shared=True))
         was, group = self._load(lane)
-        waiting = batches_aside.of(lane, was, self._packing)
+        waiting = waiting_rows.of(lane, was, self._packing)
         stored = was if waiting is None else waiting.before
         is_old = old_row_check(lane, self._topics, stored, group)
         left_out: list[bytes] = []

@@ -72,7 +72,7 @@ class Rows(NamedTuple):
         stored: what the state store has of the group.
         group: the group if it is in memory.
         configs: those of the rows that are of the config topic and may count.
-        have_waited: whether rows waited (`batches_aside`): then a wake-up was published that the
+        have_waited: whether rows waited (`waiting_rows`): then a wake-up was published that the
             group does not know of.
     """
 

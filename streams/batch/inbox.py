@@ -174,7 +174,7 @@ def open_lane(
     guard = ReplayGuard(replay_guard)
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
     quick = _heartbeats(parsed.group, entries, topics)
-    budget = Budget(limits, _newest_ms(entries))
+    budget = Budget(limits, newest_ms_of(entries))
     doubted = budget if gate is None else Budget(limits)
     reader = _Reader(key, topics, schemas, budget, doubted, gate)
     # Configs are read first, because they raise the limits. The newest one and the newest of what
@@ -196,7 +196,7 @@ def open_lane(
             inbox.events.append(outcome)
     if gate is not None:
         inbox.rejected += gate.letters
-        inbox.replay_guard = guard.to_bytes(_newest_ms(entries))
+        inbox.replay_guard = guard.to_bytes(newest_ms_of(entries))
     inbox.credit = budget.credit()
     return inbox
 
@@ -317,8 +317,8 @@ def config_order(entry: bytes, *, signed: bool = False) -> tuple[int, int]:
     return int.from_bytes(entry[start + 2 : start + 10], "big"), -position
 
 
-def _newest_ms(entries: Sequence[bytes]) -> int:
-    """Broker time of the newest of these sorted rows."""
+def newest_ms_of(entries: Sequence[bytes]) -> int:
+    """Broker time of the newest of these sorted packed rows, epoch ms; 0 = there is none."""
     newest_ms: int = HEADER.unpack_from(entries[-1])[0] if entries else 0
     return newest_ms
 

@@ -1,7 +1,7 @@
 """What the state store keeps of a group whose rows are not processed yet.
 
-`quarantine` keeps rows until an operator releases the group, `batches_aside` until a child process
-has processed them. Both store the group as it was before these rows. The job may have been started
+`quarantine` keeps rows until an operator releases the group, `waiting_rows` until a later batch.
+Both store the group as it was before these rows. The job may have been started
 again with other topic prefixes or signing keys since, so what is kept says how the rows are packed
 (`Packing`). Rows that an earlier version kept do not say it, and count as packed by the present
 run.

@@ -5,7 +5,8 @@ A group batch runs here, unless
 - it is large: then a child process computes it while batches go on (`batches_aside`);
 - it may end its process: then Spark waits for a child process, and a group whose child gives no
   answer is quarantined (`quarantine`);
-- the group is quarantined: then its rows become dead letters until an operator releases it.
+- the group is quarantined: then its rows become dead letters until an operator releases it;
+- many groups have a config, and this one is not due: then its rows wait (`pace`).
 
 A group batch that takes more CPU time than `group_cpu_s` ends the process; the next start repeats
 the Spark batch with children.
@@ -25,21 +26,24 @@ from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.state import missed_records, superseded
 from muster.state.assignor_outcome import Aside
+from muster.state.deadlines import ASK_AGAIN_MS
 from muster.state.group import Group
-from muster.streams.batch import batches_aside, group_batch, outbox, quarantine
+from muster.streams.batch import batches_aside, group_batch, outbox, quarantine, waiting_rows
 from muster.streams.batch.asides import Asides
-from muster.streams.batch.batches_aside import Waiting
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
     Inbox,
+    newest_ms_of,
     open_lane,
     refuse,
     refuse_quarantined,
     small_ticks,
 )
 from muster.streams.batch.letter_limits import LetterBudget
+from muster.streams.batch.pace import Pace
 from muster.streams.batch.stored_values import Stored
+from muster.streams.batch.waiting_rows import Waiting
 from muster.streams.batch.work_limits import LargeConfigs, Limits
 from muster.streams.source import TOPIC_AT, Packing, split_lane
 
@@ -86,6 +90,7 @@ class BatchRunner:
             batches: computes large group batches; None = likewise.
             is_suspect: whether each group batch runs in a child process for which Spark waits.
         """
+        self._pace = Pace()
         self._letter_budget = LetterBudget()
         self._large_configs = LargeConfigs()
         self._placements = None if placements is None else placements.of
@@ -101,6 +106,11 @@ class BatchRunner:
             return self._taken_in_quarantine(rows)
         if waiting is not None and waiting.first:
             return self._taken_over(rows, waiting)
+        due_ms = self._due_ms(rows, waiting)
+        if due_ms is not None:
+            rows = rows if self._is_suspect else rows._replace(group=self._known(rows))
+            if not self._is_left(rows, rows.group):
+                return self._wait(rows, due_ms, waiting)
         if self._is_careful(rows.stored):
             taken = self._run_in_child_or_quarantine(rows)
         elif self._is_large(rows):
@@ -140,13 +150,41 @@ class BatchRunner:
         """Whether the group is left to a later coordinator, whose wake-up must stand."""
         return group is not None and group.is_left_to_a_later_one(self._publisher(rows).epoch)
 
+    def _due_ms(self, rows: Rows, waiting: Waiting | None) -> int | None:
+        """Until when the rows of a group with a config wait; None = they are processed now.
+
+        The answer must not depend on what else this process does, or on which groups it has in
+        memory, because a batch that Spark repeats must process the same groups.
+        """
+        if not rows.configs:
+            return None
+        newest_ms = newest_ms_of(rows.entries)
+        due_ms = self._pace.due_ms(newest_ms)
+        if waiting is not None:
+            due_ms = min(due_ms, waiting.due_ms)
+        if due_ms <= newest_ms or batches_aside.is_large(rows):
+            return None
+        may_wait = waiting_rows.may_wait(rows) and quarantine.names_a_group(rows.lane)
+        return due_ms if may_wait else None
+
+    def _wait(self, rows: Rows, due_ms: int, waiting: Waiting | None) -> BatchResult:
+        """Store all rows of a group until it is due, with a wake-up if none is outstanding."""
+        now = Waiting(rows.stored, [], rows.entries, due_ms)
+        stored = waiting_rows.stored_with(rows.lane, now, self._packing)
+        taken = BatchResult([], rows.group, stored)
+        is_woken = waiting is not None and waiting.due_ms == due_ms
+        # A clock that is ahead of the broker uses a wake-up up before it is due.
+        if is_woken and not small_ticks(rows.entries, signed=rows.signed):
+            return taken
+        return self._woken(rows, taken, at_ms=due_ms)
+
     def _taken_over(self, rows: Rows, waiting: Waiting) -> BatchResult:
         """Take over the result of the rows that wait, if it is there.
 
         The rows of this batch wait behind them, also in the batch that takes the result over.
         """
         lane, before = rows.lane, rows.stored
-        later, beyond = batches_aside.within_room(rows.entries)
+        later, beyond = waiting_rows.within_room(rows.entries)
         why = "the group's events exceed what may wait while its batch is computed"
         refusals = self._refused(lane, beyond, DeadLetter.TOO_MUCH_AT_ONCE, why) if beyond else []
         result = self._asked(rows._replace(entries=waiting.first, have_waited=True))
@@ -156,12 +194,12 @@ class BatchRunner:
                 rows._replace(entries=sorted([*waiting.first, *later])), result
             )
         elif result is None:
-            stored = batches_aside.stored_with(
+            stored = waiting_rows.stored_with(
                 lane, Waiting(before, waiting.first, later), self._packing
             )
             taken = self._woken(rows, BatchResult([], rows.group, stored))
         elif later:
-            stored = batches_aside.stored_with(
+            stored = waiting_rows.stored_with(
                 lane, Waiting(result.stored, [], later), self._packing
             )
             taken = self._woken(rows, replace(result, stored=stored), again=True)
@@ -186,12 +224,19 @@ class BatchRunner:
         question = batches_aside.question(rows.lane, rows.stored, rows.entries)
         return self._batches.ask(question, work)
 
-    def _woken(self, rows: Rows, taken: BatchResult, *, again: bool = False) -> BatchResult:
-        """Add a wake-up in place of the group's own, if the batch publishes none or `again`."""
-        if self._is_left(rows, taken.group) or (not again and batches_aside.wakes(taken.rows)):
+    def _woken(
+        self, rows: Rows, taken: BatchResult, *, again: bool = False, at_ms: int | None = None
+    ) -> BatchResult:
+        """Add a wake-up in place of the group's own, if the batch publishes none or `again`.
+
+        `at_ms`: for when it is; None = for some moments later.
+        """
+        if self._is_left(rows, taken.group) or (not again and waiting_rows.wakes(taken.rows)):
             return taken
         publisher = self._publisher(rows)
-        wake_up = batches_aside.wake_up(rows.lane, rows.entries, publisher, taken.stored)
+        if at_ms is None:
+            at_ms = newest_ms_of(rows.entries) + ASK_AGAIN_MS
+        wake_up = waiting_rows.wake_up(rows.lane, at_ms, publisher, taken.stored)
         return replace(taken, rows=[*taken.rows, *wake_up])
 
     def _taken_in_quarantine(self, rows: Rows) -> BatchResult:
@@ -224,9 +269,7 @@ class BatchRunner:
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(
-            group=group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
-        )
+        rows = rows._replace(group=self._known(rows))
         inbox = self._inbox(rows)
         if inbox.group is None or (rows.entries and not inbox.events and not rows.have_waited):
             return BatchResult(self._letters(inbox), rows.group, rows.stored)
@@ -234,6 +277,9 @@ class BatchRunner:
             *(rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget),
             have_waited=rows.have_waited,
         )
+
+    def _known(self, rows: Rows) -> Group | None:
+        return group_batch.known(rows, predecessors_obey=self._publisher(rows).predecessors_obey)
 
     def _inbox(self, rows: Rows) -> Inbox:
         """The events of the rows."""

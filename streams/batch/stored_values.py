@@ -34,9 +34,9 @@ TURN_FLAG = 2
 QUARANTINED_FLAG = 4
 """The group is quarantined (`quarantine`). Then the core's array is replaced by what the release
 needs: the array before, and the rows that were set aside."""
-ASIDE_FLAG = 8
-"""A batch of the group is computed aside (`batches_aside`). Then the core's array is replaced by
-the liveness before, and the rows that wait."""
+WAITING_FLAG = 8
+"""Rows of the group wait (`waiting_rows`). Then the core's array is replaced by the liveness before
+them, and these rows, and the clock of the snapshot by the time when they are processed."""
 
 
 class Header(NamedTuple):

@@ -33,7 +33,7 @@ from muster.state.assignor_outcome import Question
 from muster.state.group import Group
 from muster.state.machine import Step
 from muster.streams import crash_loop, processor
-from muster.streams.batch import batches_aside, group_batch, quarantine
+from muster.streams.batch import batches_aside, group_batch, pace, quarantine, waiting_rows
 from muster.streams.batch.child_process import ChildFailed
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.stored_values import Stored
@@ -54,6 +54,8 @@ ASIDE_BATCHES_MAX = 6
 """A child process that computes a large group batch takes so many batches at most."""
 _READ_AGAIN = (0, 0, 5, 50)
 """How many old rows a start without a checkpoint may read, because another group needs them."""
+PACED_MS = 2_000
+"""How much later a config is processed where groups are paced."""
 
 
 class ProcessEnded(BaseException):
@@ -161,13 +163,13 @@ class StoreCheckpoint(Checkpoint):
 
 
 def waits(stored: Stored) -> bool:
-    """Whether rows of the group wait for a batch that is computed aside."""
-    return batches_aside.of(LANE, stored, Packing(INPUT, signed=False)) is not None
+    """Whether rows of the group wait for a later batch."""
+    return waiting_rows.of(LANE, stored, Packing(INPUT, signed=False)) is not None
 
 
 def group_of(stored: Stored) -> Group:
     """The group of stored values, without the rows that wait."""
-    waiting = batches_aside.of(LANE, stored, Packing(INPUT, signed=False))
+    waiting = waiting_rows.of(LANE, stored, Packing(INPUT, signed=False))
     return group_batch.restore(GROUP, stored if waiting is None else waiting.before)
 
 
@@ -250,15 +252,18 @@ class ProcessorJob(FaultyJob):
     def _process(self) -> Iterator[None]:
         """The memory of the job's Python process."""
         memory = processor._cache, processor._key_file
-        large_bytes = batches_aside.LARGE_CONFIG_BYTES
+        limits = batches_aside.LARGE_CONFIG_BYTES, pace.AT_ONCE, pace.GAP_MS
         processor._cache = self._cache
         processor._key_file = lambda path: self  # type: ignore[assignment]  # see `current`
-        batches_aside.LARGE_CONFIG_BYTES = 0
+        if self._world.computes_aside:
+            batches_aside.LARGE_CONFIG_BYTES = 0
+        if self._world.is_paced:
+            pace.AT_ONCE, pace.GAP_MS = 0, PACED_MS
         try:
             yield
         finally:
             processor._cache, processor._key_file = memory
-            batches_aside.LARGE_CONFIG_BYTES = large_bytes
+            batches_aside.LARGE_CONFIG_BYTES, pace.AT_ONCE, pace.GAP_MS = limits
 
     def current(self) -> Keyring:
         """The keyring as the job has it now."""

@@ -128,6 +128,7 @@ class ProcessorRun(FaultRun):
         seed: of the run.
         is_pair: when a coordinator's process ends, another takes over without a checkpoint.
         computes_aside: whether every group batch with a config is computed aside.
+        is_paced: whether a group batch with a config waits, as if hundreds of groups had one.
         predecessors_obey: coordinators without a checkpoint know that all earlier ones obey.
         quarantines, releases: how often each happened.
         signed: how many events of members were signed.
@@ -139,6 +140,7 @@ class ProcessorRun(FaultRun):
         self.seed = seed
         self.is_pair = seed % 5 == 0
         self.computes_aside = seed % 3 == 0
+        self.is_paced = seed % 3 == 1
         self.predecessors_obey = seed % 2 == 0
         self.quarantines = self.releases = self.signed = 0
         self._raw: dict[tuple[str, int], _Raw] = {}

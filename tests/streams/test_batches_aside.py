@@ -43,10 +43,10 @@ from muster.state import placement
 from muster.state.deadlines import ASK_AGAIN_MS
 from muster.state.group import Group
 from muster.streams import processor
-from muster.streams.batch import batches_aside, group_batch
+from muster.streams.batch import batches_aside, group_batch, waiting_rows
 from muster.streams.batch.asides import Asides
-from muster.streams.batch.batches_aside import Waiting
 from muster.streams.batch.stored_values import Stored
+from muster.streams.batch.waiting_rows import Waiting
 from muster.streams.source import Packing, input_topics, lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -215,7 +215,7 @@ def test_too_many_rows_do_not_wait(desk: Desk, monkeypatch: pytest.MonkeyPatch) 
     """What comes while a batch is computed is refused when it exceeds the room; the rest waits."""
     made = operator(desk)
     made.feed(1_000, config(), join())
-    monkeypatch.setattr(batches_aside, "ROWS_BYTES_MAX", 350)
+    monkeypatch.setattr(waiting_rows, "ROWS_BYTES_MAX", 350)
     records = [r for n in range(9) for r in made.feed(1_010 + n, join(f"n{n}"))]
     letters = of_kind(records, Rejected)
     assert {letter.reason for letter in letters} == {DeadLetter.TOO_MUCH_AT_ONCE}
@@ -279,11 +279,11 @@ def test_rows_of_topics_that_are_not_read_are_lost(desk: Desk) -> None:
     made.feed(1_000, config(), join())
     stored = Stored(*made.stored(LANE))
     more = Packing(input_topics(["a", "muster"]), signed=False)
-    waiting = batches_aside.of(LANE, stored, more)
+    waiting = waiting_rows.of(LANE, stored, more)
     assert waiting is not None
     assert len(waiting.first) == 2
-    assert batches_aside.of(LANE, batches_aside.stored_with(LANE, waiting, more), more) == waiting
-    assert batches_aside.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Waiting(
+    assert waiting_rows.of(LANE, waiting_rows.stored_with(LANE, waiting, more), more) == waiting
+    assert waiting_rows.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Waiting(
         Stored(), [], []
     )
 
