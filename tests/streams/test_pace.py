@@ -35,7 +35,6 @@ from muster.protocol.records import (
     GroupSnapshot,
     GroupState,
     MemberAssignment,
-    Record,
     Rejected,
     WakeUp,
 )
@@ -58,20 +57,8 @@ def is_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "AT_ONCE", 0)
 
 
-def begin(made: Operator, *, is_suspect: bool = False) -> None:
-    """Begin a Spark batch."""
-    made.processor._begin_batch(None, None, is_suspect=is_suspect)
-
-
-def feed(made: Operator, at_ms: int, *events: Event) -> list[Record]:
-    """Take a batch of its own."""
-    begin(made)
-    return made.feed(at_ms, *events)
-
-
 def take(made: Operator, *events: tuple[int, Event]) -> None:
     """Take one batch of events, each with its time."""
-    begin(made)
     placed = [made.at(event, at_ms) for at_ms, event in events]
     made.batch(LANE, [pack(e.origin, codec.encode(e).value, INPUT) for e in placed])
 
@@ -84,8 +71,8 @@ def tick() -> Tick:
 def configured(at_ms: int) -> Operator:
     """An operator with a group of one member, which has waited until this time."""
     made = Operator()
-    feed(made, at_ms - WAIT_MS, config(), join())
-    assert of_kind(feed(made, at_ms, tick()), MemberAssignment)
+    made.feed(at_ms - WAIT_MS, config(), join())
+    assert of_kind(made.feed(at_ms, tick()), MemberAssignment)
     return made
 
 
@@ -111,12 +98,12 @@ def test_rows_wait_until_the_group_is_due_and_are_processed_together(
 
     monkeypatch.setattr(pace, "AT_ONCE", 0)
     processor._cache.clear()
-    assert feed(made, 1_000, config(), join()) == [WakeUp(group=G, at_ms=due_ms)]
+    assert made.feed(1_000, config(), join()) == [WakeUp(group=G, at_ms=due_ms)]
     for at_ms, event in joins:
         if forget:
             processor._cache.clear()
-        assert feed(made, at_ms, event) == []
-    records = feed(made, due_ms, tick())
+        assert made.feed(at_ms, event) == []
+    records = made.feed(due_ms, tick())
     published = [tuple(row) for row in made.written if row.topic != "muster.clock"]
     assert published == [tuple(row) for row in usual.written if row.topic != "muster.clock"]
     assert {member.id for member in newest(records).members} == {M, "n0", "n1", "n2"}
@@ -128,17 +115,17 @@ def test_the_group_wakes_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     usual, made = Operator(), Operator()
     due_ms = 2_000 + WAIT_MS
     for each in (usual, made):
-        feed(each, 1_000, config(), join())
+        each.feed(1_000, config(), join())
     take(usual, (2_000, config(6)), (due_ms, tick()))
     monkeypatch.setattr(pace, "AT_ONCE", 0)
     processor._cache.clear()
-    feed(made, 2_000, config(6))
-    feed(made, due_ms, tick())
+    made.feed(2_000, config(6))
+    made.feed(due_ms, tick())
     for at_ms in (60_000, 120_000):
         processor._cache.clear()
-        usual_wake_ups = of_kind(feed(usual, at_ms, tick()), WakeUp)
+        usual_wake_ups = of_kind(usual.feed(at_ms, tick()), WakeUp)
         processor._cache.clear()
-        assert of_kind(feed(made, at_ms, tick()), WakeUp) == usual_wake_ups
+        assert of_kind(made.feed(at_ms, tick()), WakeUp) == usual_wake_ups
 
 
 @pytest.mark.usefixtures("is_paced")
@@ -146,19 +133,19 @@ def test_a_tick_that_comes_too_early_is_followed_by_another() -> None:
     """A clock that is ahead of the broker uses the wake-up up before the group is due."""
     made = Operator()
     due = WakeUp(group=G, at_ms=1_000 + WAIT_MS)
-    feed(made, 1_000, config(), join())
-    assert feed(made, 1_000 + WAIT_MS - 1, tick()) == [due]
-    assert newest(feed(made, 1_000 + WAIT_MS, tick())).generation == 1
+    made.feed(1_000, config(), join())
+    assert made.feed(1_000 + WAIT_MS - 1, tick()) == [due]
+    assert newest(made.feed(1_000 + WAIT_MS, tick())).generation == 1
 
 
 @pytest.mark.usefixtures("is_paced")
 def test_more_configs_do_not_lengthen_the_wait() -> None:
     """A group that gets one config after the other is processed when it was due at first."""
     made = Operator()
-    feed(made, 1_000, config(), join())
+    made.feed(1_000, config(), join())
     for at_ms in range(1_010, 1_000 + WAIT_MS, 10):
-        assert of_kind(feed(made, at_ms, config(5)), GroupSnapshot) == []
-    assert sum(unit.size for unit in newest(feed(made, 1_000 + WAIT_MS, config(6))).tasks) == 6
+        assert of_kind(made.feed(at_ms, config(5)), GroupSnapshot) == []
+    assert sum(unit.size for unit in newest(made.feed(1_000 + WAIT_MS, config(6))).tasks) == 6
 
 
 def test_a_group_that_waits_is_processed_once_few_others_have_a_config(
@@ -168,15 +155,15 @@ def test_a_group_that_waits_is_processed_once_few_others_have_a_config(
     made = Operator()
     with monkeypatch.context() as patch:
         patch.setattr(pace, "AT_ONCE", 0)
-        feed(made, 1_000, config(), join())
-    assert [member.id for member in newest(feed(made, 1_001, join("n"))).members] == [M, "n"]
+        made.feed(1_000, config(), join())
+    assert [member.id for member in newest(made.feed(1_001, join("n"))).members] == [M, "n"]
 
 
 @pytest.mark.usefixtures("is_paced")
 def test_a_group_without_a_config_never_waits() -> None:
     """Members are answered in the batch of their events."""
     made = configured(1_000)
-    assert [member.id for member in newest(feed(made, 1_100, join("n"))).members] == [M, "n"]
+    assert [member.id for member in newest(made.feed(1_100, join("n"))).members] == [M, "n"]
 
 
 @pytest.mark.usefixtures("is_paced")
@@ -185,7 +172,7 @@ def test_a_repeated_batch_lets_the_same_groups_wait(is_suspect: bool) -> None:
     """Also where it is repeated in child processes."""
     made = configured(1_000)
     before, offsets = made.stored(LANE), dict(made._offsets)
-    feed(made, 1_100, config(6))
+    made.feed(1_100, config(6))
     after = made.stored(LANE)
 
     again = Operator()
@@ -194,7 +181,7 @@ def test_a_repeated_batch_lets_the_same_groups_wait(is_suspect: bool) -> None:
         assert value is not None
         again.tester.updateValueState(name, LANE, (value,))
     again._offsets = offsets
-    begin(again, is_suspect=is_suspect)
+    again.processor._is_suspect = is_suspect
     again.feed(1_100, config(6))
     assert again.stored(LANE) == after
 
@@ -203,12 +190,12 @@ def test_a_repeated_batch_lets_the_same_groups_wait(is_suspect: bool) -> None:
 def test_a_group_that_was_read_back_does_not_wait() -> None:
     """It has no stored liveness to go back to."""
     first = Operator()
-    feed(first, 1_000, config(), join())
-    snapshot = newest(feed(first, 1_000 + WAIT_MS, tick()))
+    first.feed(1_000, config(), join())
+    snapshot = newest(first.feed(1_000 + WAIT_MS, tick()))
     processor._cache.clear()
     made = Operator(epoch=8, initial=[(LANE, codec.encode(snapshot).value or b"")])
     made._offsets = first._offsets
-    records = feed(made, 2_000, config(6))
+    records = made.feed(2_000, config(6))
     assert sum(unit.size for unit in newest(records).tasks) == 6
 
 
@@ -217,18 +204,18 @@ def test_a_group_that_was_read_back_does_not_wait() -> None:
 def test_a_group_that_a_later_coordinator_has_does_not_wait(forget: bool) -> None:
     """Its wake-up is the later coordinator's and must stand."""
     made = configured(1_000)
-    feed(made, 1_100, Tick(group=G, published=Mark(8, 0)))
+    made.feed(1_100, Tick(group=G, published=Mark(8, 0)))
     if forget:
         processor._cache.clear()
-    assert feed(made, 1_200, config(6)) == []
+    assert made.feed(1_200, config(6)) == []
 
 
 @pytest.mark.usefixtures("is_paced")
 def test_a_deletion_waits_too() -> None:
     """It tells the members and costs as much as a config."""
     made = configured(1_000)
-    assert of_kind(feed(made, 1_100, GroupDeleted(group=G)), GroupSnapshot) == []
-    assert newest(feed(made, 1_100 + WAIT_MS, tick())).state is GroupState.DEAD
+    assert of_kind(made.feed(1_100, GroupDeleted(group=G)), GroupSnapshot) == []
+    assert newest(made.feed(1_100 + WAIT_MS, tick())).state is GroupState.DEAD
 
 
 @pytest.mark.usefixtures("is_paced")
@@ -236,9 +223,8 @@ def test_a_bad_config_leaves_no_group() -> None:
     """A row that is no config becomes a dead letter when it is due, and no wake-up is left."""
     made = Operator()
     value = (codec.encode(config()).value or b"")[:-3]
-    begin(made)
     made.batch(LANE, [pack(Origin("muster.config", 0, 0, 1_000), value, INPUT)])
-    records = feed(made, 1_000 + WAIT_MS, tick())
+    records = made.feed(1_000 + WAIT_MS, tick())
     assert [each.reason for each in of_kind(records, Rejected)] == [DeadLetter.UNDECODABLE]
     assert of_kind(records, WakeUp) == [WakeUp(group=G, at_ms=None)]
     assert made.stored(LANE) == (None, None)
@@ -249,7 +235,6 @@ def test_a_forged_config_lets_no_group_wait(tmp_path: Path) -> None:
     """With signing keys, only a config that may count is a reason to wait."""
     key = SigningKey(id="key", secret=b"k" * 32)
     made = Operator(signing_keys=key_file(tmp_path / "keys.json", key))
-    begin(made)
     forged = pack(Origin("muster.config", 0, 0, 1_000), codec.encode(config()).value, INPUT, b"")
     records = made.batch(LANE, [forged])
     assert [each.reason for each in of_kind(records, Rejected)] == [DeadLetter.UNSIGNED]
@@ -261,7 +246,6 @@ def test_a_large_config_is_computed_aside_at_once(monkeypatch: pytest.MonkeyPatc
     desk = Desk()
     all_are_large(monkeypatch)
     made = Operator()
-    begin(made)
     desk.serve(made.processor)
     made.feed(1_000, config(), join())
     assert len(desk.begun) == 1
@@ -274,7 +258,7 @@ def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
     wakes_ms: dict[GroupId, int] = {}
     placed: set[GroupId] = set()
     for at_ms in range(1_000, 3_000, 250):
-        begin(made)
+        made.begin_batch()
         before = len(placed)
         for place, group in enumerate(groups):
             events: list[tuple[TopicKind, Event]] = [(TopicKind.MEMBERSHIP, Tick(group=group))]
@@ -294,7 +278,7 @@ def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
                 )
                 for kind, event in events
             ]
-            records = made.batch(lane_of("muster", group.encode()), entries)
+            records = made.more(lane_of("muster", group.encode()), entries)
             placed.update(
                 each.group for each in of_kind(records, MemberAssignment) if len(each.active) == 4
             )

@@ -69,6 +69,7 @@ class Reader(Operator):
 
     def batch(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
         """Process one batch."""
+        self.begin_batch()
         self.written += (
             found := self.tester.test(lane, [Row(lane=lane, entry=e) for e in entries])
         )

@@ -191,6 +191,7 @@ class Life:
             self._offset += 1
             entries.append(pack(Origin(topic, 0, self._offset, at_ms), value, INPUT))
         began_s = time.thread_time()
+        self.operator.begin_batch()
         rows = self.operator.tester.test(LANE, [Row(lane=LANE, entry=each) for each in entries])
         told = of_kind([record_of(r) for r in rows if r.topic.endswith("rejected")], Rejected)
         assert [r.message for r in told if r.reason == DeadLetter.GROUP_FAILED] == []

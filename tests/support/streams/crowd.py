@@ -149,6 +149,7 @@ class Crowd:
             entry = pack(origin, codec.encode(event).value, INPUT)
             entries.append(Row(lane=LANE, entry=entry))
         answers: list[tuple[str, MemberAssignment | MemberGone]] = []
+        self.operator.begin_batch()
         written = self.operator.tester.test(LANE, entries) if entries else []
         for row in written:
             kind = TopicKind(row.topic.rpartition(".")[2])

@@ -25,6 +25,7 @@ from muster.streams import processor
 from muster.streams.batch import letter_limits
 from muster.streams.batch.group_batch import Publisher
 from muster.streams.batch.outbox import TOPIC_OF
+from muster.streams.batch.pace import Pace
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of
 
@@ -91,6 +92,15 @@ class Operator:
 
     def batch(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
         """Take one batch of packed rows, in any order."""
+        self.begin_batch()
+        return self.more(lane, entries)
+
+    def begin_batch(self) -> None:
+        """Begin a batch, for how many groups have had a config in it."""
+        self.processor._pace = Pace()
+
+    def more(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
+        """Take the packed rows of one more group in the same batch."""
         rows = [Row(lane=lane, entry=entry) for entry in entries]
         written = self.tester.test(lane, rows)
         self.written += written
