@@ -2,7 +2,8 @@
 
 A group's snapshot says how far the coordinator has read for it. If the newest record of the group
 on ``<prefix>.config`` lies beyond, the coordinator has refused it and written a dead letter, or it
-has not answered it yet: it does not run, or a child process computes the large configuration.
+has not answered it yet: it does not run, a child process computes the large configuration, or very
+many groups got one at once.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Unapplied(NamedTuple):
             return f"{change} was refused: {self.refusal}. {state}"
         return (
             f"{change} is not applied yet. A configuration of thousands of units takes the "
-            "coordinator some seconds; if this goes on, see: muster doctor"
+            "coordinator some seconds, and so do those of a thousand groups; if this goes on, see: "
+            "muster doctor"
         )
 
     def as_json(self) -> dict[str, Any]:

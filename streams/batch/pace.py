@@ -14,7 +14,7 @@ from muster.state.deadlines import ASK_AGAIN_MS
 
 AT_ONCE = 16
 """Groups with a config that one Spark task processes at once in each batch."""
-GAP_MS = 5
+GAP_MS = 8
 """Twice the time that such a group takes, so half of the time is left for other groups."""
 
 

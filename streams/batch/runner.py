@@ -170,7 +170,7 @@ class BatchRunner:
     def _wait(self, rows: Rows, due_ms: int, waiting: Waiting | None) -> BatchResult:
         """Store all rows of a group until it is due, with a wake-up if none is outstanding."""
         now = Waiting(rows.stored, [], rows.entries, due_ms)
-        stored = waiting_rows.stored_with(rows.lane, now, self._packing)
+        stored = waiting_rows.stored_with(now, self._packing)
         taken = BatchResult([], rows.group, stored)
         is_woken = waiting is not None and waiting.due_ms == due_ms
         # A clock that is ahead of the broker uses a wake-up up before it is due.
@@ -194,14 +194,10 @@ class BatchRunner:
                 rows._replace(entries=sorted([*waiting.first, *later])), result
             )
         elif result is None:
-            stored = waiting_rows.stored_with(
-                lane, Waiting(before, waiting.first, later), self._packing
-            )
+            stored = waiting_rows.stored_with(Waiting(before, waiting.first, later), self._packing)
             taken = self._woken(rows, BatchResult([], rows.group, stored))
         elif later:
-            stored = waiting_rows.stored_with(
-                lane, Waiting(result.stored, [], later), self._packing
-            )
+            stored = waiting_rows.stored_with(Waiting(result.stored, [], later), self._packing)
             taken = self._woken(rows, replace(result, stored=stored), again=True)
         else:
             taken = self._woken(rows, result)

@@ -13,6 +13,7 @@ the group's members for reports.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from pyspark.sql.types import Row
 
 from muster.protocol import codec
+from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind
@@ -91,18 +93,22 @@ def within_room(entries: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     return entries[:fit], entries[fit:]
 
 
-def stored_with(lane: bytes, waiting: Waiting, now: Packing) -> Stored:
-    """What the state store keeps of a group whose rows wait; its key names a group."""
+def stored_with(waiting: Waiting, now: Packing) -> Stored:
+    """What the state store keeps of a group whose rows wait."""
     before = waiting.before
-    snapshot = before.snapshot
-    if snapshot is None:  # no group is stored without one
-        snapshot = codec.encode(Group.new(parse_key(split_lane(lane)[1]).group).snapshot()).value
+    snapshot = _new_snapshot() if before.snapshot is None else before.snapshot
     epoch = None if before.snapshot is None else 0
     kept = Kept(epoch, before.liveness or b"", [*waiting.first, *waiting.later], now)
     core = _MARK + _COUNT.pack(len(waiting.first)) + kept.to_bytes()
     return Stored(
         Parts(Header(WAITING_FLAG, bytes(8), waiting.due_ms), b"", core).to_bytes(), snapshot
     )
+
+
+@cache
+def _new_snapshot() -> bytes | None:
+    """The snapshot of a new group, because no group is stored without one; it has no name in it."""
+    return codec.encode(Group.new(GroupId("any")).snapshot()).value
 
 
 def wakes(rows: Iterable[Row]) -> bool:

@@ -34,8 +34,8 @@ def test_what_an_operator_reads() -> None:
     late = Unapplied(G, 0, 7, 1_000, "")
     assert late.text(13_000) == (
         "g: the newest change of its configuration, 12 s ago, is not applied yet. A configuration "
-        "of thousands of units takes the coordinator some seconds; if this goes on, see: muster "
-        "doctor"
+        "of thousands of units takes the coordinator some seconds, and so do those of a thousand "
+        "groups; if this goes on, see: muster doctor"
     )
     refused = late._replace(refusal="9 tasks; at most 8")
     assert refused.text(13_000) == (

@@ -282,7 +282,7 @@ def test_rows_of_topics_that_are_not_read_are_lost(desk: Desk) -> None:
     waiting = waiting_rows.of(LANE, stored, more)
     assert waiting is not None
     assert len(waiting.first) == 2
-    assert waiting_rows.of(LANE, waiting_rows.stored_with(LANE, waiting, more), more) == waiting
+    assert waiting_rows.of(LANE, waiting_rows.stored_with(waiting, more), more) == waiting
     assert waiting_rows.of(LANE, stored, Packing(input_topics(["a"]), signed=False)) == Waiting(
         Stored(), [], []
     )

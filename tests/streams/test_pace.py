@@ -257,7 +257,7 @@ def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
     groups = [GroupId(f"g{number}") for number in range(300)]
     wakes_ms: dict[GroupId, int] = {}
     placed: set[GroupId] = set()
-    for at_ms in range(1_000, 3_000, 250):
+    for at_ms in range(1_000, 4_000, 250):
         made.begin_batch()
         before = len(placed)
         for place, group in enumerate(groups):
@@ -284,5 +284,5 @@ def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
             )
             for wake_up in of_kind(records, WakeUp):
                 wakes_ms[group] = wake_up.at_ms
-        assert len(placed) - before < 80
+        assert len(placed) - before < 60
     assert len(placed) == len(groups)
