@@ -158,11 +158,9 @@ class BatchRunner:
         """
         if not rows.configs:
             return None
-        newest_ms = newest_ms_of(rows.entries)
-        due_ms = self._pace.due_ms(newest_ms)
-        if waiting is not None:
-            due_ms = min(due_ms, waiting.due_ms)
-        if due_ms <= newest_ms or batches_aside.is_large(rows):
+        was_due_ms = None if waiting is None else waiting.due_ms
+        due_ms = self._pace.due_ms(newest_ms_of(rows.entries), was_due_ms)
+        if due_ms is None or batches_aside.is_large(rows):
             return None
         may_wait = waiting_rows.may_wait(rows) and quarantine.names_a_group(rows.lane)
         return due_ms if may_wait else None
@@ -173,7 +171,7 @@ class BatchRunner:
         stored = waiting_rows.stored_with(now, self._packing)
         taken = BatchResult([], rows.group, stored)
         is_woken = waiting is not None and waiting.due_ms == due_ms
-        # A clock that is ahead of the broker uses a wake-up up before it is due.
+        # A clock that is ahead of the broker uses a wake-up up before the group is due.
         if is_woken and not small_ticks(rows.entries, signed=rows.signed):
             return taken
         return self._woken(rows, taken, at_ms=due_ms)
