@@ -16,7 +16,7 @@ from muster.state.deadlines import ASK_AGAIN_MS
 
 AT_ONCE = 16
 """Groups with a config that one Spark task processes in each batch, whether they are due or not."""
-DUE_MAX = 64
+DUE_MAX = 32
 """Further ones that are due, in each batch; such a group takes 2 to 5 ms."""
 GAP_MS = 5
 """Time between two of them. With longer waits the rows of a group are stored more often, and of
