@@ -151,7 +151,7 @@ class BatchRunner:
         return group is not None and group.is_left_to_a_later_one(self._publisher(rows).epoch)
 
     def _due_ms(self, rows: Rows, waiting: Waiting | None) -> int | None:
-        """Until when the rows of a group with a config wait; None = they are processed now.
+        """When a group with a config is due; None = its rows are processed in this batch.
 
         The answer must not depend on what else this process does, or on which groups it has in
         memory, because a batch that Spark repeats must process the same groups.

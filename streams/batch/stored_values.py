@@ -36,7 +36,7 @@ QUARANTINED_FLAG = 4
 needs: the array before, and the rows that were set aside."""
 WAITING_FLAG = 8
 """Rows of the group wait (`waiting_rows`). Then the core's array is replaced by the liveness before
-them, and these rows, and the clock of the snapshot by the time when they are processed."""
+them and these rows, and the clock of the snapshot by the time at which the group is due."""
 
 
 class Header(NamedTuple):

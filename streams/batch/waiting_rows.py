@@ -45,7 +45,7 @@ class Waiting(NamedTuple):
         before: the stored values before these rows.
         first: the rows that a child processes, sorted; empty = a later batch processes all rows.
         later: the rows that came meanwhile, sorted.
-        due_ms: broker time from which all rows are processed, epoch milliseconds; 0 = at once.
+        due_ms: when the group is due (`pace`): broker time, epoch milliseconds; 0 = at once.
     """
 
     before: Stored
