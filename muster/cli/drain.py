@@ -22,7 +22,8 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import there_are
-from muster.published.followed_group import DeadLetterOf, FollowedGroup
+from muster.published.dead_letters_of_events import DeadLetterOf
+from muster.published.followed_group import FollowedGroup
 from muster.published.snapshots import Shown, refuses_events
 from muster.signing.followed_key_file import add_signing_keys, key_file_of
 

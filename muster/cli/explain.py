@@ -17,6 +17,7 @@ from muster.output import json_line, wall_ms
 from muster.protocol.records import GroupSnapshot, GroupState, Move
 from muster.protocol.tasks import TaskTable
 from muster.protocol.unknown_names import no_tasks_beside, there_are
+from muster.published.existing_group import missing
 from muster.published.generations import (
     Generation,
     generation_json,
@@ -30,11 +31,10 @@ from muster.published.snapshots import (
     Shown,
     configured,
     history,
-    no_group,
     refuses_events,
 )
 from muster.published.tables import tasks_table
-from muster.published.unapplied_configs import missing_group, unapplied
+from muster.published.unapplied_configs import unapplied
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     published = generations(records)
     now_ms = wall_ms()
     if not published:
-        unapplied_first = missing_group(settings, prefix, args.group, now_ms)
-        raise unapplied_first or no_group(settings, prefix, args.group)
+        raise missing(settings, prefix, args.group)
     newest = published[-1].snapshot
     try:
         _refuse_unknown(published, args)

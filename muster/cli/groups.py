@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from muster.assignor.ignored_settings import ignored_standbys
 from muster.cli.options import add_action, add_format, add_kafka, group_id, kafka_settings
-from muster.errors import BadInput, ChangedMeanwhile, NotFound, StillQuarantined, Unreachable
+from muster.errors import BadInput, ChangedMeanwhile, StillQuarantined, Unreachable
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.writer import append
 from muster.output import ago, json_line, wall_ms
@@ -29,6 +29,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import no_tasks_beside
 from muster.published.config_changes import known, replaced
 from muster.published.coordinator_last_seen import last_seen_ms, seen_text, signs_text
+from muster.published.existing_group import existing, snapshot_of
 from muster.published.followed_group import FollowedGroup
 from muster.published.holdups import PendingReleases, pending_releases, waits_text
 from muster.published.members_last_heard import last_heartbeats
@@ -36,15 +37,13 @@ from muster.published.snapshots import (
     Shown,
     configured,
     drains_text,
-    existing,
     history,
     is_deleted,
     newest_outlines,
     newest_snapshots,
-    snapshot_of,
 )
 from muster.published.tables import group_json, list_table, members_table, state_table, tasks_table
-from muster.published.unapplied_configs import missing_group, unapplied
+from muster.published.unapplied_configs import unapplied
 from muster.signing.followed_key_file import KeyFile, add_signing_keys, key_file_of
 from muster.streams.coordinator_signs import read_signs
 
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if not is_described and args.format != "json":
         print(list_table(_outlines(settings, prefix, args.group)))
         return 0
-    snapshots, pending = _read(settings, prefix, args.group, now_ms)
+    snapshots, pending = _read(settings, prefix, args.group)
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
     # Heartbeats are read only if shown, because that reads a busy topic's tail.
     shows_heartbeats = is_described and (args.members or args.format == "json")
@@ -129,13 +128,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(
-    settings: ClientSettings, prefix: str, group: str | None, now_ms: int
+    settings: ClientSettings, prefix: str, group: str | None
 ) -> tuple[list[GroupSnapshot], PendingReleases]:
     """The newest snapshot of one group, or of every group by id, and the releases members owe.
 
     Raises:
-        NotFound: there is no such group, its first configuration was refused or is not applied
-            yet, or it was deleted.
+        NotFound: as `existing_group.missing`.
     """
     if group is None:
         snapshots = newest_snapshots(settings, prefix)
@@ -144,17 +142,14 @@ def _read(
     pending, last = PendingReleases(), None
     for published in pending.noting(history(settings, prefix, group)):
         last = published.record
-    try:
-        return [existing(settings, prefix, group, last)], pending
-    except NotFound as error:
-        raise missing_group(settings, prefix, group, now_ms) or error from None
+    return [existing(settings, prefix, group, last)], pending
 
 
 def _outlines(settings: ClientSettings, prefix: str, group: str | None) -> list[GroupOutline]:
     """What `list` shows of one group, or of every group by id.
 
     Raises:
-        NotFound: there is no such group, or it was deleted.
+        NotFound: as `existing_group.missing`.
     """
     if group is None:
         return list(newest_outlines(settings, prefix).values())

@@ -25,7 +25,7 @@ from muster.documents.problem import as_text
 from muster.errors import BadInput
 from muster.kafka.command_options import connection_options
 from muster.output import one_line, wall_ms
-from muster.published.snapshots import snapshot_of
+from muster.published.existing_group import snapshot_of
 from muster.whatif import planned
 
 

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from muster.errors import NotFound
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.compacted import is_late, joined
 from muster.kafka.reader import Row, read
@@ -29,7 +28,6 @@ from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDr
 from muster.protocol.snapshot import GroupOutline, outline_of
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
-from muster.protocol.unknown_names import there_are
 
 _Snapshot = TypeVar("_Snapshot", GroupSnapshot, GroupOutline)
 NO_MEMBER = -1
@@ -210,36 +208,6 @@ def _newest_as(
     return {group: each for group, each in sorted(found.items()) if not is_deleted(each)}
 
 
-def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot:
-    """The newest snapshot of one group.
-
-    Raises:
-        NotFound: there is no such group, or it was deleted.
-    """
-    last = None
-    for published in history(settings, prefix, group):
-        last = published.record
-    return existing(settings, prefix, group, last)
-
-
-def existing(
-    settings: ClientSettings, prefix: str, group: str, record: GroupSnapshot | GroupGone | None
-) -> GroupSnapshot:
-    """The newest record of a group, if it is that of a group that exists; None = it has none.
-
-    Raises:
-        NotFound: there is no such group, or it was deleted.
-    """
-    if not isinstance(record, GroupSnapshot):
-        raise no_group(settings, prefix, group)
-    if is_deleted(record):
-        raise NotFound(
-            f"no group {group!r}: {record.cause} (its last generation was {record.generation}; the "
-            "next one goes on from there)"
-        )
-    return record
-
-
 def refuses_events(snapshot: GroupSnapshot) -> str:
     """Why the coordinator refuses a group's events, and what to do; empty = it does not."""
     if snapshot.quarantine is None:
@@ -259,16 +227,6 @@ def is_deleted(record: GroupSnapshot | GroupOutline) -> bool:
 def configured(settings: ClientSettings, prefix: str) -> list[str]:
     """Names of the groups that have tasks."""
     return [name for name, each in newest_outlines(settings, prefix).items() if each.tasks]
-
-
-def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
-    """The error for a group of which no record is published; it names similar groups."""
-    others = newest_outlines(settings, prefix)
-    return NotFound(
-        f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
-        f"{there_are(group, others)}. A group appears once it is configured or "
-        "joined and a coordinator runs (muster doctor)"
-    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from muster.errors import NotFound
 from muster.kafka.access_check import NoTopics, Refused
 from muster.kafka.client_settings import ClientSettings
 from muster.kafka.reader import Row, read
@@ -22,7 +21,7 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config_changes import is_deletion, newest_rows
 from muster.published.coordinator_last_seen import ANSWER_MS
-from muster.published.followed_group import letter_of
+from muster.published.dead_letters_of_events import letter_of
 from muster.state.printable import cut
 
 REFUSAL_CHARS_MAX = 300
@@ -116,20 +115,6 @@ def unapplied(
         for group, row in beyond.items()
         if group in refusals or now_ms - row.at_ms > ANSWER_MS
     }
-
-
-def missing_group(
-    settings: ClientSettings, prefix: str, group: str, now_ms: int
-) -> NotFound | None:
-    """The error for a group that is not published because its configuration is not applied.
-
-    None = the group has no such configuration.
-
-    Raises:
-        Unreachable: no answer.
-    """
-    not_followed = unapplied(settings, prefix, {group: None}, now_ms)
-    return NotFound(not_followed[group].text(now_ms)) if not_followed else None
 
 
 def _is_beyond(row: Row, snapshot: GroupSnapshot) -> bool:

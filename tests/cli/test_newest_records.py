@@ -23,7 +23,8 @@ from muster.protocol.codec import encode
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, MemberState
 from muster.published import snapshots
-from muster.published.snapshots import configured, history, newest, newest_snapshots, no_group
+from muster.published.existing_group import missing
+from muster.published.snapshots import configured, history, newest, newest_snapshots
 
 AT_MS = 1_790_000_000_000
 Output = pytest.CaptureFixture[str]
@@ -123,7 +124,7 @@ def test_names_of_groups_need_no_whole_record(bootstrap: str, decoded: Counter[s
     """So does a hint that names the groups there are."""
     settings = client_settings(bootstrap)
     assert configured(settings, "muster") == ["calm", "newer", "owes"]
-    assert "there are: calm, bare, newer, owes" in str(no_group(settings, "muster", "calmm"))
+    assert "there are: calm, bare, newer, owes" in str(missing(settings, "muster", "calmm"))
     assert set(decoded) == {"newer"}
 
 

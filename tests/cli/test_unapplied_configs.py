@@ -1,4 +1,4 @@
-"""`groups describe` says which groups do not follow their newest configuration, and why."""
+"""Commands say which groups do not follow their newest configuration, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import GroupDeleted, Origin
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupSnapshot, Quarantine, Rejected
+from muster.protocol.records import GroupSnapshot, GroupState, Quarantine, Rejected
 from muster.protocol.split_records import parts
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
@@ -121,17 +121,42 @@ def test_a_configuration_that_was_refused(
     assert late["refusal"] == "9 tasks;\\nat most 8"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["groups", "list"],
+        ["groups", "describe"],
+        ["explain"],
+        ["plan"],
+        ["drain", "--member", "W1"],
+    ],
+)
 def test_the_first_configuration_was_refused(
-    topics: Topics, describe: Describe, capsys: Output
+    topics: Topics, capsys: Output, words: list[str]
 ) -> None:
-    """There is no group to describe, and the error says why."""
+    """Each command that needs the group says why there is none."""
     where = ["--bootstrap-server", topics.address, "--topic-prefix", topics.prefix]
-    words = ["groups", "describe", "--group", "g", *where]
+    words = [*words, "--group", "g", *where]
     append(topics.clients, topics.name(TopicKind.CONFIG), GroupDeleted(group=G))
     assert main(words) == 1
     assert "no group 'g' on" in capsys.readouterr().err
     refuse(topics, configure(topics), "9 tasks; at most 8")
     assert main(words) == 1
+    assert "was refused: 9 tasks; at most 8. There is no group yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["groups", "describe"], ["plan"]])
+def test_a_deleted_group_is_configured_again_but_refused(
+    topics: Topics, capsys: Output, words: list[str]
+) -> None:
+    """The refusal is what an operator needs to know, not that the group was deleted before."""
+    publish(topics, configure(topics), state=GroupState.DEAD, members=())
+    where = ["--bootstrap-server", topics.address, "--topic-prefix", topics.prefix]
+    append(topics.clients, topics.name(TopicKind.CONFIG), GroupDeleted(group=G))
+    assert main([*words, "--group", "g", *where]) == 1
+    assert "no group 'g': " in capsys.readouterr().err
+    refuse(topics, configure(topics), "9 tasks; at most 8")
+    assert main([*words, "--group", "g", *where]) == 1
     assert "was refused: 9 tasks; at most 8. There is no group yet" in capsys.readouterr().err
 
 
