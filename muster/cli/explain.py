@@ -152,7 +152,7 @@ def _not_followed(
     settings: ClientSettings, prefix: str, newest: GroupSnapshot, now_ms: int
 ) -> list[str]:
     """Why the group does not follow its newest configuration, if it does not."""
-    found = unapplied(settings, prefix, {newest.group: newest}, now_ms)
+    found = unapplied(settings, prefix, [newest.group], {newest.group: newest}, now_ms)
     return [config.text(now_ms) for config in found.values()]
 
 

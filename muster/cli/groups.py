@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
     shows_heartbeats = is_described and (args.members or args.format == "json")
     heard = last_heartbeats(settings, prefix, snapshots if shows_heartbeats else (), now_ms)
     shown = [Shown(s, heard.get(s.group, {}), seen_ms) for s in snapshots]
-    described = snapshots if is_described else ()
-    not_followed = unapplied(settings, prefix, {each.group: each for each in described}, now_ms)
+    described = {each.group: each for each in snapshots if is_described}
+    not_followed = unapplied(settings, prefix, described, described, now_ms)
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in pending.holdups(each.snapshot)]

@@ -20,7 +20,7 @@ STUCK_MS = 300_000
 
 
 def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
-    """The facts about groups and dead letters that the console has, for the doctor's checks."""
+    """The facts that the console has, for the doctor's checks."""
     groups: dict[Any, tuple[GroupSnapshot, int]] = {}
     holdups = {}
     for key, history in store.histories():
@@ -28,7 +28,13 @@ def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
         if key.prefix == prefix and history.newest is not None and moment is not None:
             groups[history.newest.group] = (history.newest, moment.at_ms)
             holdups[history.newest.group] = moment.pending.holdups(history.newest)
-    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=store.letters(prefix))
+    return Facts(
+        now_ms=now_ms,
+        groups=groups,
+        holdups=holdups,
+        rejected=store.letters(prefix),
+        unapplied=store.unapplied(prefix, {g: each for g, (each, _) in groups.items()}, now_ms),
+    )
 
 
 def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:

@@ -1,4 +1,4 @@
-"""A thread that reads `groups` and `rejected` of every prefix from the start and follows them.
+"""A thread that reads `groups`, `rejected` and `config` of every prefix, and follows them.
 
 A process has one such thread, however many pages are open. While Kafka does not answer, the thread
 tries again, and the pages show the fault.
@@ -27,7 +27,7 @@ from muster.kafka.reader import arrived, consumer_of, row_of
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.background_thread import Complaints, Loop
 
-FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED)
+FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CONFIG)
 POLL_S = 0.2
 AT_ONCE = 200
 """Most records taken before the thread checks the time and whether it is to end."""

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from muster.console.history import History, make_room
 from muster.kafka.reader import Row
+from muster.kafka.writer import Place
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
+from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
 from muster.protocol.split_records import Joiner
 from muster.protocol.topics import TopicKind, kind_of
+from muster.published.config_changes import group_of
 from muster.published.snapshots import is_deleted
+from muster.published.unapplied_configs import (
+    Change,
+    Unapplied,
+    change_in,
+    not_followed,
+    refusal_in,
+)
 
 HELD_BYTES_MAX = 256 * 1024 * 1024
 """Most bytes of records that are kept of all groups together."""
@@ -69,6 +79,8 @@ class Store:
         self.skipped = 0
         self.changes = 0
         self._groups: dict[GroupKey, History] = {}
+        self._configs: dict[str, dict[GroupId, Change]] = {prefix: {} for prefix in self.prefixes}
+        self._refusals: dict[str, dict[GroupId, tuple[Place, str]]] = {p: {} for p in self.prefixes}
         self._letters = {prefix: deque[Letter](maxlen=LETTERS_MAX) for prefix in self.prefixes}
         self._ends: dict[tuple[str, int], int] = {}
         self._joiners: dict[tuple[str, int], Joiner] = {}
@@ -93,6 +105,9 @@ class Store:
     def _read(self, prefix: str, kind: TopicKind, row: Row) -> None:
         if row.key is None:
             return
+        if kind is TopicKind.CONFIG:
+            self._read_config(prefix, row)
+            return
         if kind is TopicKind.REJECTED:
             if self._is_known(row):
                 return
@@ -116,6 +131,27 @@ class Store:
         self._newest[key] = row.partition, row.at_ms
         self.take(prefix, record, row.at_ms, whole.value or b"")
 
+    def _read_config(self, prefix: str, row: Row) -> None:
+        group = group_of(row.key)
+        if group is None or self._is_known(row):
+            return
+        configs = self._configs[prefix]
+        with self.lock:
+            before, change = configs.get(group), change_in(row)
+            is_moved = before is not None and before.place.partition != row.partition
+            if before is not None and is_moved and row.at_ms < before.at_ms:
+                return  # partitions were added to the topic: this is what was written before
+            configs[group] = change
+            self.changes += 1
+        self._notify_listeners(GroupKey(prefix, group))
+
+    def _forget_config(self, prefix: str, group: GroupId) -> None:
+        """Drop what is known of a group's configuration, unless it has been configured again."""
+        change = self._configs.get(prefix, {}).get(group)
+        if change is not None and change.is_deletion:
+            del self._configs[prefix][group]
+            self._refusals[prefix].pop(group, None)
+
     def _is_known(self, row: Row) -> bool:
         """Whether a row was taken before: the topics are read again after an error."""
         place = (row.topic, row.partition)
@@ -132,6 +168,7 @@ class Store:
         with self.lock:
             history = self._groups.get(key)
             if isinstance(record, GroupGone):
+                self._forget_config(prefix, record.group)
                 if history is not None:
                     del self._groups[key]
                     self.held_bytes -= history.held_bytes  # a page may still read it
@@ -154,6 +191,9 @@ class Store:
             value = record.value[:LETTER_BYTES_MAX]
             whole = record if len(record.value) == len(value) else replace(record, value=value)
             self._letters[prefix].append(Letter(at_ms, whole))
+            group = group_of(record.key)
+            if group is not None and kind_of(record.origin.topic, prefix) is TopicKind.CONFIG:
+                self._refusals[prefix][group] = refusal_in(record)
             self.changes += 1
         self._notify_listeners(GroupKey(prefix, ""))
 
@@ -167,8 +207,10 @@ class Store:
             self._joiners.clear()
             self._ends.clear()
             self._newest.clear()
-            for letters in self._letters.values():
-                letters.clear()
+            for prefix in self.prefixes:
+                self._letters[prefix].clear()
+                self._configs[prefix].clear()
+                self._refusals[prefix].clear()
             self.held_bytes = sum(each.held_bytes for each in self._groups.values())
             self.caught_up = False
             self.changes += 1
@@ -187,6 +229,19 @@ class Store:
     def history(self, key: GroupKey) -> History | None:
         """One group, also a deleted one; None = there is none."""
         return self._groups.get(key)
+
+    def unapplied(
+        self, prefix: str, snapshots: Mapping[GroupId, GroupSnapshot], now_ms: int
+    ) -> dict[GroupId, Unapplied]:
+        """Which groups do not follow their newest configuration; `snapshots` are the newest.
+
+        Until everything has been read, there are none: a snapshot may be missing.
+        """
+        if not self.caught_up:
+            return {}
+        with self.lock:
+            refusals = dict(self._refusals[prefix].values())
+            return not_followed(self._configs[prefix], snapshots, refusals, now_ms)
 
     def letters(self, prefix: str) -> list[Letter]:
         """The newest dead letters of a prefix, oldest first."""

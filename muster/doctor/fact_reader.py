@@ -30,6 +30,7 @@ from muster.protocol.snapshot import GroupOutline
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.holdups import pending_releases
 from muster.published.snapshots import published_in, rows_of_all, skipped
+from muster.published.unapplied_configs import unapplied
 from muster.streams.canary import GROUP as CANARY
 from muster.streams.coordinator_signs import Signed
 
@@ -88,6 +89,7 @@ def read_facts(settings: ClientSettings, prefix: str) -> Facts:
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
         canary=canary,
         signs=[*signs.values()],
+        unapplied=unapplied(settings, prefix, None, snapshots, now_ms),
     )
 
 

@@ -10,6 +10,7 @@ from muster.output import span
 from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, GroupSnapshot, Rejected
 from muster.published.holdups import Holdup
+from muster.published.unapplied_configs import Unapplied
 from muster.streams.coordinator_signs import Signed
 
 GRACE_MS = 30_000
@@ -75,6 +76,7 @@ class Facts:
         holdups: members that owe releases, by group.
         canary: the newest answer to the coordinator's own test event; None = it writes none.
         signs: the newest sign of life of each coordinator process.
+        unapplied: groups that do not follow their newest configuration.
     """
 
     now_ms: int
@@ -89,6 +91,7 @@ class Facts:
     holdups: Mapping[GroupId, tuple[Holdup, ...]] = field(default_factory=dict)
     canary: CanaryAnswer | None = None
     signs: Sequence[Signed] = ()
+    unapplied: Mapping[GroupId, Unapplied] = field(default_factory=dict)
 
     def ago(self, at_ms: int) -> str:
         """The time from `at_ms` to `now_ms`, in words."""

@@ -11,7 +11,7 @@ from muster.doctor.facts import GRACE_MS, Facts, Heard
 from muster.doctor.finding import Finding, Level
 from muster.kafka.command_options import connection_options
 from muster.output import some, span
-from muster.protocol.ids import as_option
+from muster.protocol.ids import GroupId, as_option
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
 from muster.protocol.unknown_names import there_are
 from muster.published.snapshots import is_deleted
@@ -33,9 +33,14 @@ def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
             faults = [*_joins_of_deleted(facts, snapshot, of_group, at_ms)]
         else:
             faults = [*_faults(facts, snapshot, of_group, unchanged_ms, stuck_ms, configured)]
+        faults += _config(facts, name, of_group)
         for level, what, action in faults:
             yield Finding("group", name, level, what, action)
         fine += not faults and not is_gone
+    for missing in sorted(facts.unapplied.keys() - facts.groups.keys()):
+        named = [as_option("--group", missing), *connection_options(None, None, prefix)]
+        for level, what, action in _config(facts, missing, " ".join(named)):
+            yield Finding("group", missing, level, what, action)
     if fine:
         yield Finding(
             "group",
@@ -57,6 +62,26 @@ def _joins_of_deleted(
             f"was deleted {facts.ago(deleted_ms)} ago, and {len(joined)} {ask} to join it: "
             f"{some(joined)}",
             f"stop them, or: muster config set {of_group} --tasks FILE",
+        )
+
+
+def _config(facts: Facts, group: GroupId, of_group: str) -> Iterator[tuple[Level, str, str]]:
+    """A warning if a group does not follow its newest configuration."""
+    unapplied = facts.unapplied.get(group)
+    if unapplied is None:
+        return
+    what = unapplied.what(facts.now_ms)
+    if unapplied.refusal:
+        follows = "there is no group yet" if unapplied.is_first else "it follows the one before"
+        again = f"correct what the reason names, then: muster config set {of_group} --tasks FILE"
+        yield Level.WARN, f"{what}; {follows}", again
+    else:
+        yield (
+            Level.WARN,
+            what,
+            "a configuration of thousands of units takes some seconds, and so do those of a "
+            "thousand groups; if this goes on, read the job's log and write the configuration "
+            "again: it is applied, or a dead letter says why not",
         )
 
 

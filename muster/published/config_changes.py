@@ -10,7 +10,7 @@ settings would count. It begins with what the group follows, as its published sn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from muster.kafka.client_settings import ClientSettings
@@ -23,7 +23,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keyring import Caller, Keyring
-from muster.protocol.keys import key_of
+from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.rows import settings_row
 from muster.protocol.signature_check import Verdict, Verifier
@@ -218,25 +218,50 @@ def _texts(config: GroupConfig | None) -> dict[str, object]:
     return tuned | {"assignor": config.assignor, "tasks": config.tasks, "topics": config.sources}
 
 
-def newest_rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dict[str, Row]:
-    """The newest record of each of these groups that has one; reads the topic once.
+def newest_rows(
+    settings: ClientSettings, prefix: str, groups: Collection[str] | None
+) -> dict[GroupId, Row]:
+    """The newest record of each of these groups that has one; None = of every group.
+
+    Reads the topic once.
 
     Raises:
         Unreachable, Refused, NoTopics: the topic cannot be read.
     """
-    newest_of = {g: _newest_row(rows) for g, rows in _rows(settings, prefix, groups).items()}
+    last: dict[GroupId, dict[int, Row]] = {}
+    for group, row in _each_row(settings, prefix, groups):
+        last.setdefault(group, {})[row.partition] = row
+    newest_of = {group: _newest_row(rows.values()) for group, rows in last.items()}
     return {group: row for group, row in newest_of.items() if row is not None}
 
 
 def _rows(settings: ClientSettings, prefix: str, groups: Collection[str]) -> dict[str, list[Row]]:
     """The records of each of these groups, oldest first within a partition."""
-    keys = {key_of(group): group for group in groups}
-    only = next(iter(keys)) if len(keys) == 1 else None
     rows: dict[str, list[Row]] = {group: [] for group in groups}
-    for row in read(settings, topic_name(TopicKind.CONFIG, prefix), key=only):
-        if row.key in keys:
-            rows[keys[row.key]].append(row)
+    for group, row in _each_row(settings, prefix, groups):
+        rows[group].append(row)
     return rows
+
+
+def _each_row(
+    settings: ClientSettings, prefix: str, groups: Collection[str] | None
+) -> Iterator[tuple[GroupId, Row]]:
+    """Each record of these groups, None = of all, with its group."""
+    wanted = None if groups is None else frozenset(groups)
+    only = key_of(next(iter(wanted))) if wanted is not None and len(wanted) == 1 else None
+    for row in read(settings, topic_name(TopicKind.CONFIG, prefix), key=only):
+        group = group_of(row.key)
+        if group is not None and (wanted is None or group in wanted):
+            yield group, row
+
+
+def group_of(key: bytes | None) -> GroupId | None:
+    """The group whose configuration has this record key; None = it is no such key."""
+    try:
+        group = parse_key(key).group
+    except DecodeError:
+        return None
+    return group if key_of(group) == key else None
 
 
 def _newest_row(rows: Iterable[Row]) -> Row | None:

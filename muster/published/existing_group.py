@@ -5,6 +5,7 @@ from __future__ import annotations
 from muster.errors import NotFound
 from muster.kafka.client_settings import ClientSettings
 from muster.output import wall_ms
+from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.protocol.unknown_names import there_are
@@ -48,9 +49,10 @@ def missing(
     Its configuration was refused or is not applied yet; or the group was deleted; or there never
     was one of this name, and the error names similar ones.
     """
-    not_followed = unapplied(settings, prefix, {group: None}, now_ms := wall_ms())
-    if not_followed:
-        return NotFound(not_followed[group].text(now_ms))
+    deleted = {record.group: record} if isinstance(record, GroupSnapshot) else {}
+    config = unapplied(settings, prefix, [group], deleted, now_ms := wall_ms()).get(GroupId(group))
+    if config is not None:
+        return NotFound(config.text(now_ms))
     if isinstance(record, GroupSnapshot):
         return NotFound(
             f"no group {group!r}: {record.cause} (its last generation was {record.generation}; the "

@@ -37,6 +37,7 @@ from muster.protocol.records import (
 from muster.protocol.tick_covers import Cover
 from muster.protocol.topics import BY_KIND, TopicKind
 from muster.published.holdups import Holdup
+from muster.published.unapplied_configs import Unapplied
 
 
 def test_nothing_is_wrong() -> None:
@@ -136,6 +137,27 @@ def test_a_group_that_is_quarantined() -> None:
     assert finding.level is Level.FAIL
     assert finding.what == "is quarantined for 60 s: it was ended by SIGABRT"
     assert finding.action.endswith("then: muster groups release --group orders")
+
+
+def test_a_group_that_does_not_follow_its_newest_configuration() -> None:
+    """A refusal with its reason; a change that waits; a first configuration that was refused."""
+    refused = Unapplied(ORDERS, 0, 7, NOW - 9_000, "9 tasks; at most 8")
+    finding = first_finding(facts(unapplied={ORDERS: refused}), "group")
+    assert (finding.level, finding.subject) == (Level.WARN, "orders")
+    assert finding.what == (
+        "the newest change of its configuration, 9 s ago, was refused: 9 tasks; at most 8; it "
+        "follows the one before"
+    )
+    assert finding.action.endswith("then: muster config set --group orders --tasks FILE")
+    waits = refused._replace(refusal="")
+    finding = first_finding(facts(unapplied={ORDERS: waits}), "group")
+    assert finding.what == "the newest change of its configuration, 9 s ago, is not applied yet"
+    first = refused._replace(group=GroupId("new"), is_first=True)
+    told = facts(unapplied={first.group: first})
+    finding = first_finding(told, "group")
+    assert (finding.level, finding.subject) == (Level.WARN, "new")
+    assert finding.what.endswith("was refused: 9 tasks; at most 8; there is no group yet")
+    assert levels(told)["group", "all"] is Level.OK
 
 
 def test_another_version() -> None:

@@ -20,20 +20,24 @@ from confluent_kafka.admin import (
 )
 from support.kafka.brokers import Topics, create_topics, new_topics
 from support.state.snapshots import orders
+from support.state.story import config
 from support.suite.waiting import until
 
 from muster.cli.main import main
 from muster.doctor import cluster as doctor_cluster
 from muster.doctor import job as doctor_job
+from muster.kafka.writer import append
 from muster.protocol import codec
-from muster.protocol.events import Heartbeat, Join, Tick
+from muster.protocol.events import GroupConfig, Heartbeat, Join, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
     GroupGone,
     Record,
+    Rejected,
     WakeUp,
 )
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 
 ORDERS = GroupId("orders")
@@ -182,6 +186,37 @@ def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
     assert "job old on old-host still writes" in two["what"]
     said = [each["what"] for each in findings["group", "orders"]]
     assert any("waits for W1 to release tasks" in what for what in said), said
+
+
+@pytest.mark.broker
+def test_configurations_that_are_not_followed(examine: Examine, bootstrap: str) -> None:
+    """The doctor reads the refusals of a group that runs and of one that does not exist yet."""
+    topics = new_topics(bootstrap)
+    followed = append(topics.clients, topics.name(TopicKind.CONFIG), of_tasks(ORDERS, 5))
+    publish(topics, TopicKind.GROUPS, replace(orders(), through=(tuple(followed),)))
+    fine = GroupId("fine")
+    newest = append(topics.clients, topics.name(TopicKind.CONFIG), of_tasks(fine, 5))
+    publish(topics, TopicKind.GROUPS, replace(orders(), group=fine, through=(tuple(newest),)))
+    for group in (ORDERS, GroupId("new")):
+        place = append(topics.clients, topics.name(TopicKind.CONFIG), of_tasks(group, 9))
+        letter = Rejected(origin=Origin(*place, 0), reason="UNDECODABLE", message=f"{group}: no")
+        publish(topics, TopicKind.REJECTED, letter)
+    _, findings = examine(topics.prefix, "--stuck-s", "9999999999")
+    topics.close()
+    refused = {
+        subject: each["what"]
+        for (check, subject), all_of_it in findings.items()
+        for each in all_of_it
+        if check == "group" and "configuration" in each["what"]
+    }
+    assert refused.keys() == {"orders", "new"}
+    assert "was refused: orders: no; it follows the one before" in refused["orders"]
+    assert "was refused: new: no; there is no group yet" in refused["new"]
+
+
+def of_tasks(group: GroupId, number: int) -> GroupConfig:
+    """A configuration with so many tasks."""
+    return replace(config(Subtopology("0", number)), group=group)
 
 
 @pytest.mark.broker

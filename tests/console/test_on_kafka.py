@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.console.served import in_thread
 from support.kafka.brokers import Topics
 from support.state.snapshots import orders
+from support.state.story import config
 from support.suite.waiting import until
 
 from muster.cli.main import main
 from muster.console.app import Options
 from muster.console.drains_and_settings import Writes
+from muster.console.fleet import findings, rows
 from muster.console.reader import Reader
 from muster.console.request_guard import Access
 from muster.console.server import Console, ListenAddress
 from muster.console.store import GroupKey, Store
+from muster.kafka.writer import append
+from muster.output import wall_ms
 from muster.protocol import codec
 from muster.protocol.events import GroupConfig, Origin
+from muster.protocol.ids import GroupId
 from muster.protocol.records import Rejected
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 
 pytestmark = pytest.mark.broker
@@ -56,6 +63,29 @@ def test_the_reader_follows_groups_and_dead_letters(topics: Topics) -> None:
         until(lambda: generation(store, topics) == 8, "the new generation was read")
         until(lambda: len(store.letters(topics.prefix)) == 1, "the dead letter was read")
         assert store.fault == ""
+
+
+def test_a_configuration_that_was_refused_is_shown(topics: Topics, store: Store) -> None:
+    """The row of its group says so; the next configuration, which is followed, ends it."""
+    name = topics.name(TopicKind.CONFIG)
+    event = replace(config(Subtopology("0", 5)), group=GroupId("orders"))
+    place = append(topics.clients, name, event)
+    letter = Rejected(origin=Origin(*place, 0), reason="UNDECODABLE", message="no", key=b"orders")
+    for encoded, kind in ((orders(), TopicKind.GROUPS), (letter, TopicKind.REJECTED)):
+        written = codec.encode(encoded)
+        topics.write_raw(kind, written.key, written.value)
+
+    def is_told() -> bool:
+        row = rows(store, findings(store, wall_ms()), wall_ms()).get(f"{topics.prefix}|orders")
+        return row is not None and any(
+            "was refused: no; it follows" in each for each in row["wrong"]
+        )
+
+    until(is_told, "the refusal is shown")
+    followed = append(topics.clients, name, event)
+    later = codec.encode(replace(orders(generation=8), through=(tuple(followed),)))
+    topics.write_raw(TopicKind.GROUPS, later.key, later.value)
+    until(lambda: not is_told(), "the refusal is shown no more")
 
 
 def test_a_kafka_without_the_topics_is_a_fault_that_ends(topics: Topics) -> None:
