@@ -39,13 +39,14 @@ test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
 	@$(BIN)/python -m pytest -q $(THREE) -m "$(FAST)"
 
-long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults on the real thing
+long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults and an hour of attacks on the real thing
 	@status=0; \
 	$(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
 	$(MAKE) --no-print-directory lives || status=1; \
 	$(MAKE) --no-print-directory explore || status=1; \
 	MUSTER_FUZZ_CASES=1000000 $(BIN)/python -m pytest -q tests/security/hostile/test_fuzz.py || status=1; \
 	MUSTER_CHAOS_MINUTES=30 $(BIN)/python -m pytest -q -s tests/chaos || status=1; \
+	MUSTER_SOAK_MINUTES=60 $(BIN)/python -m pytest -q -s tests/security/hostile/test_soak.py || status=1; \
 	exit $$status
 
 # MUSTER_EXPLORE_STATES is where a search stops; a second run goes on from the files of the first.

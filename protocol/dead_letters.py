@@ -32,8 +32,9 @@ class DeadLetter(StrEnum):
 
     UNDECODABLE = (
         "UNDECODABLE",
-        "the bytes are not an event of this topic",
-        "find who writes to the topic; the letter names topic, partition and offset",
+        "the bytes are not an event of this topic, or it declares or reports more than it may",
+        "correct what the message names, where it is yours; else find who writes to the topic: the"
+        " letter names topic, partition and offset",
     )
     UNKNOWN_MEMBER_ID = (
         "UNKNOWN_MEMBER_ID",

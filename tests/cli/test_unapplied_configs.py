@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 from support.kafka.brokers import Topics
 from support.state.snapshots import orders
 from support.state.story import config
 
 from muster.cli.main import main
 from muster.kafka.writer import Place, append
+from muster.output import wall_ms
 from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import GroupDeleted, Origin
@@ -119,6 +121,19 @@ def test_a_configuration_that_was_refused(
     assert "was refused: 9 tasks;\\nat most 8. The group" in text
     assert late is not None
     assert late["refusal"] == "9 tasks;\\nat most 8"
+
+
+def test_the_coordinators_clock_is_behind(topics: Topics, describe: Describe) -> None:
+    """It stamps dead letters, and the broker stamps configurations; half an hour apart is fine."""
+    publish(topics, configure(topics))
+    place = configure(topics)
+    letter = encode(Rejected(origin=Origin(*place, 0), reason=DeadLetter.UNDECODABLE, message="no"))
+    producer = Producer(topics.clients.producer())
+    half_an_hour_ago_ms = wall_ms() - 1_800_000
+    name = topics.name(TopicKind.REJECTED)
+    producer.produce(name, letter.value, letter.key, timestamp=half_an_hour_ago_ms)
+    assert producer.flush(30) == 0
+    assert "was refused: no. The group" in describe()[0]
 
 
 @pytest.mark.parametrize(
