@@ -273,14 +273,6 @@ def _newest_row(rows: Iterable[Row]) -> Row | None:
     return max(last.values(), key=lambda row: row.at_ms) if last else None
 
 
-def is_deletion(row: Row) -> bool:
-    """Whether a record deletes its group; one that is not readable does not."""
-    try:
-        return _decoded(row) is None
-    except DecodeError:
-        return False
-
-
 def _decoded(row: Row) -> GroupConfig | None:
     origin = Origin(row.topic, row.partition, row.offset, row.at_ms)
     event = decode(TopicKind.CONFIG, row.key, row.value, origin)

@@ -20,7 +20,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import dead_letter_key
 from muster.protocol.records import GroupSnapshot, Rejected
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config_changes import is_deletion, newest_rows
+from muster.published.config_changes import newest_rows
 from muster.published.coordinator_last_seen import ANSWER_MS
 from muster.published.dead_letters_of_events import letter_of
 from muster.published.snapshots import is_deleted
@@ -92,8 +92,8 @@ class Unapplied(NamedTuple):
 
 
 def change_in(row: Row) -> Change:
-    """What a record of the config topic changes."""
-    return Change(Place(row.topic, row.partition, row.offset), row.at_ms, is_deletion(row))
+    """What a record of the config topic changes; a tombstone deletes its group."""
+    return Change(Place(row.topic, row.partition, row.offset), row.at_ms, row.value is None)
 
 
 def refusal_in(letter: Rejected) -> tuple[Place, str]:
