@@ -5,6 +5,9 @@ has come, with some that are a little early, so that the query reads many ticks 
 leaves out a group whose members heartbeat as agreed, and one that has used up its ticks. A group
 that does not answer gets its tick again, ever more rarely, and a query that is behind gets few
 ticks. `clock` writes them.
+
+Groups whose rows wait (`batch.waiting_rows`) stand in a queue, because thousands of them may be due
+while a batch processes a few: each gets its tick when one before it has answered.
 """
 
 from __future__ import annotations
@@ -29,6 +32,12 @@ without a limit the ticks of one group could slow the job down for all groups.""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
 backlog longer, and a tick has no effect before it is read."""
+QUEUED_MAX = 48
+"""Groups with waiting rows that may have a tick without an answer: as many as a batch processes
+(`batch.pace`). To a batch, one more costs a third of what it costs to process it."""
+QUEUED_RETRY_MS = 4_000
+"""Such a group that has not answered makes room for another after this time, and gets its tick
+again. It is longer than a batch should take."""
 EARLY_TICKS_MAX = 128
 """With a tick that is due, the clock writes up to this many others early, so that the query reads
 them all in one batch."""
@@ -48,6 +57,7 @@ class _Alarm:
 
     Attributes:
         by_clock: `wanted_ms` is a time of this clock, not one that the group has published.
+        is_queued: the rows of the group wait, and it gets its tick in turn.
     """
 
     wanted_ms: int
@@ -58,6 +68,7 @@ class _Alarm:
     wait_ms: int = 0
     by_clock: bool = False
     agreement: Agreement | None = None
+    is_queued: bool = False
 
 
 @dataclass(slots=True)
@@ -94,6 +105,10 @@ class Schedule:
         self._behind_ms = -1_000
         self._queue: list[tuple[int, Sleeper]] = []
         self._early: list[tuple[int, int, Sleeper]] = []
+        self._waiting: list[tuple[int, Sleeper]] = []
+        """Queued groups whose time has come, without a tick; a heap as `_queue`."""
+        self._unanswered: dict[Sleeper, int] = {}
+        """Queued group → how long its tick keeps others waiting."""
 
     def note(
         self,
@@ -105,13 +120,16 @@ class Schedule:
         now_ms: int = 0,
         by_clock: bool = False,
         agreement: Agreement | None = None,
+        is_queued: bool = False,
     ) -> None:
         """Note when a group wants to be woken; None = never.
 
         `published` is the mark of its wake-up, `apart` whether its members heartbeat apart (then
         `now_ms` is when the wake-up was read), `agreement` the heartbeats with which it needs no
         tick. `by_clock`: the time is this clock's, not one that the group has published.
+        `is_queued`: the group's rows wait, so it gets its tick in turn.
         """
+        self._unanswered.pop(sleeper, None)
         if at_ms is None:
             self._alarms.pop(sleeper, None)
             self._allowed.pop(sleeper, None)
@@ -124,6 +142,8 @@ class Schedule:
             wait_ms=wait_ms,
             by_clock=by_clock,
             agreement=agreement,
+            retry_ms=QUEUED_RETRY_MS if is_queued else RETRY_MS,
+            is_queued=is_queued,
         )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
@@ -132,9 +152,8 @@ class Schedule:
     def _forget_replaced(self) -> None:
         """Make a queue anew that is full of alarms that newer ones have replaced."""
         most = STALE_MAX * len(self._alarms) + STALE_MIN
-        if len(self._queue) > most:
-            self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
-            heapq.heapify(self._queue)
+        if len(self._queue) + len(self._waiting) > most:
+            self._queue_anew()
         if len(self._early) > most:
             # An alarm that was due since then is queued at its next time; it has no early one.
             queued = {(at_ms, sleeper): early_ms for early_ms, at_ms, sleeper in self._early}
@@ -160,8 +179,13 @@ class Schedule:
         self._behind_ms -= by_ms
         for allowance in self._allowed.values():
             allowance.since_ms -= by_ms
+        self._unanswered = {each: until - by_ms for each, until in self._unanswered.items()}
+        self._queue_anew()
+
+    def _queue_anew(self) -> None:
         self._queue = [(alarm.at_ms, sleeper) for sleeper, alarm in self._alarms.items()]
         heapq.heapify(self._queue)
+        self._waiting = []
 
     def due(self, now_ms: int, *, is_behind: bool = False) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due, each with the mark of its wake-up.
@@ -175,10 +199,32 @@ class Schedule:
             most = BEHIND_TICKS if now_ms - self._behind_ms >= 1_000 else 0
             self._behind_ms = now_ms if most else self._behind_ms
         while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
-            due += self._taken(*heapq.heappop(self._queue), now_ms)
+            at_ms, sleeper = heapq.heappop(self._queue)
+            alarm = self._alarms.get(sleeper)
+            if alarm is not None and alarm.is_queued and alarm.at_ms == at_ms:
+                heapq.heappush(self._waiting, (at_ms, sleeper))
+            else:
+                due += self._taken(at_ms, sleeper, now_ms)
+        due += self._in_turn(now_ms, most - len(due))
         most = min(most, len(due) + EARLY_TICKS_MAX) if due else 0
         while self._early and self._early[0][0] <= now_ms and len(due) < most:
             due += self._taken(*heapq.heappop(self._early)[1:], now_ms)
+        return due
+
+    def _in_turn(self, now_ms: int, most: int) -> list[tuple[Sleeper, Mark | None]]:
+        """The queued groups for which there is room now, those first that are due for longest."""
+        due: list[tuple[Sleeper, Mark | None]] = []
+        if not self._waiting:
+            return due
+        late = [each for each, until_ms in self._unanswered.items() if until_ms <= now_ms]
+        for sleeper in late:
+            del self._unanswered[sleeper]
+        while self._waiting and len(due) < most and len(self._unanswered) < QUEUED_MAX:
+            at_ms, sleeper = heapq.heappop(self._waiting)
+            taken = self._taken(at_ms, sleeper, now_ms)
+            if taken:
+                self._unanswered[sleeper] = now_ms + QUEUED_RETRY_MS
+            due += taken
         return due
 
     def _taken(
@@ -217,11 +263,17 @@ class Schedule:
 
     def next_ms(self) -> int | None:
         """The next time at which `due` may return a group; None = not before the next `note`."""
-        return self._queue[0][0] if self._queue else None
+        waits_ms = min(self._unanswered.values(), default=None) if self._waiting else None
+        times_ms = [*([] if waits_ms is None else [waits_ms]), *(at for at, _ in self._queue[:1])]
+        return min(times_ms, default=None)
 
     def overdue_ms(self, now_ms: int) -> int:
-        """How late the wake-up is that waits longest for an answer; 0 = none is late."""
-        past = (now_ms - alarm.wanted_ms for alarm in [*self._alarms.values()])
+        """How late the wake-up is that waits longest for an answer; 0 = none is late.
+
+        A queued group may have to wait long for its turn, so it does not count.
+        """
+        alarms = [*self._alarms.values()]
+        past = (now_ms - alarm.wanted_ms for alarm in alarms if not alarm.is_queued)
         return max(0, max(past, default=0))
 
     def __len__(self) -> int:

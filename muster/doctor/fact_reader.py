@@ -60,10 +60,10 @@ def read_facts(settings: ClientSettings, prefix: str) -> Facts:
         published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
             canary = _canary_answer(wakeup, at_ms)
-        elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
+        elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None and wakeup.published:
             agreed = wakeup.agreement
             wakeups[wakeup.group] = wakeup.at_ms if agreed is None else agreed.until_ms
-        elif isinstance(wakeup, WakeUp):
+        elif isinstance(wakeup, WakeUp):  # it sleeps, or its rows wait, and it is woken in turn
             wakeups.pop(wakeup.group, None)
     since_ms = now_ms - doctor_job.REJECTED_MS
     rejected = [

@@ -5,7 +5,9 @@ groups get one, all other groups would wait for it. So a batch processes a few o
 once, and the others become due one by one, `GAP_MS` apart. Until a group is due, its rows wait for
 a later batch (`waiting_rows`), together with those that come meanwhile. Of the groups that are due
 a batch processes at most `DUE_MAX`, and the others become due one by one once more. Otherwise
-batches would stay long where they have once become long.
+batches would stay long where they have once become long. The clock wakes as many groups as a batch
+processes, and further ones when these have answered (`wake_up_schedule`): a batch that met all due
+groups would spend its time on storing their rows once more.
 
 The rows and what is stored decide this, so a batch that Spark repeats processes the same groups.
 """

@@ -28,7 +28,7 @@ from muster.doctor import cluster as doctor_cluster
 from muster.doctor import job as doctor_job
 from muster.kafka.writer import append
 from muster.protocol import codec
-from muster.protocol.events import GroupConfig, Heartbeat, Join, Origin, Tick
+from muster.protocol.events import GroupConfig, Heartbeat, Join, Mark, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
@@ -129,7 +129,7 @@ def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
     publish(topics, TopicKind.COORDINATOR, record)
     publish(topics, TopicKind.GROUPS, replace(orders(), coordinator_epoch=0))
     late_ms = int(time.time() * 1000) - 100_000
-    publish(topics, TopicKind.CLOCK, WakeUp(group=ORDERS, at_ms=late_ms))
+    publish(topics, TopicKind.CLOCK, WakeUp(group=ORDERS, at_ms=late_ms, published=Mark(0, 0)))
     code, findings = examine(topics.prefix, "--stuck-s", "9999999999")
     assert code == 1
     assert [f["level"] for f in findings["clock", topics.prefix]] == ["fail"]

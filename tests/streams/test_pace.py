@@ -40,10 +40,12 @@ from muster.protocol.records import (
 )
 from muster.protocol.topics import TopicKind
 from muster.state.deadlines import ASK_AGAIN_MS
-from muster.streams import processor
+from muster.streams import processor, wake_up_schedule
 from muster.streams.batch import pace
 from muster.streams.batch.pace import Pace
+from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.source import lane_of
+from muster.streams.wake_up_schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 __all__ = ["nothing_in_memory"]
@@ -275,38 +277,91 @@ def test_a_large_config_is_computed_aside_at_once(monkeypatch: pytest.MonkeyPatc
     assert len(desk.begun) == 1
 
 
-def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
-    """A batch processes few of them; each gets its tasks, though its members say nothing more."""
-    made = Operator()
-    groups = [GroupId(f"g{number}") for number in range(300)]
-    wakes_ms: dict[GroupId, int] = {}
-    placed: set[GroupId] = set()
-    for at_ms in range(1_000, 4_000, 250):
-        made.begin_batch()
-        before = len(placed)
-        for place, group in enumerate(groups):
-            events: list[tuple[TopicKind, Event]] = [(TopicKind.MEMBERSHIP, Tick(group=group))]
-            if at_ms == 1_000:
-                member = Join(group=group, member=M, incarnation=1)
-                events = [
-                    (TopicKind.CONFIG, replace(config(), group=group)),
-                    (TopicKind.MEMBERSHIP, member),
-                ]
-            elif wakes_ms.get(group, at_ms + 1) > at_ms:
-                continue
+class Crowd:
+    """Groups that get a config and a member at once, with a clock, in simulated time.
+
+    Attributes:
+        placed: groups whose member has its tasks.
+        met: how often a batch met a group.
+        largest: most groups that one batch placed.
+        now_ms: broker time.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.placed: set[GroupId] = set()
+        self.met = self.largest = 0
+        self.now_ms = 1_000
+        self._groups = [GroupId(f"g{each}") for each in range(number)]
+        self._operator, self._schedule = Operator(), Schedule()
+        self._batch({group: self._asks(group) for group in self._groups})
+
+    def live(self) -> None:
+        """Let batches follow each other until each group has its tasks."""
+        batches = 0
+        while len(self.placed) < len(self._groups):
+            due = [sleeper.group for sleeper, _ in self._schedule.due(self.now_ms)]
+            self._batch({group: [(TopicKind.MEMBERSHIP, Tick(group=group))] for group in due})
+            batches += 1
+            assert batches < len(self._groups), f"{len(self.placed)} have tasks, {self.met} met"
+
+    @staticmethod
+    def _asks(group: GroupId) -> list[tuple[TopicKind, Event]]:
+        member = Join(group=group, member=M, incarnation=1)
+        return [
+            (TopicKind.CONFIG, replace(config(), group=group)),
+            (TopicKind.MEMBERSHIP, member),
+        ]
+
+    def _batch(self, asked: dict[GroupId, list[tuple[TopicKind, Event]]]) -> None:
+        """A batch; it takes 100 ms, 3 ms for each group, and 4 more for one that is placed."""
+        self._operator.begin_batch()
+        before, wake_ups = len(self.placed), list[WakeUp]()
+        for group, events in asked.items():
             entries = [
                 pack(
-                    Origin(f"muster.{kind}", 0, at_ms + place, at_ms),
+                    Origin(f"muster.{kind}", 0, self.met, self.now_ms),
                     codec.encode(event).value,
                     INPUT,
                 )
                 for kind, event in events
             ]
-            records = made.more(lane_of("muster", group.encode()), entries)
-            placed.update(
+            records = self._operator.more(lane_of("muster", group.encode()), entries)
+            self.met += 1
+            self.placed.update(
                 each.group for each in of_kind(records, MemberAssignment) if len(each.active) == 4
             )
-            for wake_up in of_kind(records, WakeUp):
-                wakes_ms[group] = wake_up.at_ms
-        assert len(placed) - before <= pace.AT_ONCE + pace.DUE_MAX
-    assert len(placed) == len(groups)
+            wake_ups += of_kind(records, WakeUp)
+        new = len(self.placed) - before
+        self.largest = max(self.largest, new)
+        self.now_ms += 100 + 3 * len(asked) + 4 * new
+        for each in wake_ups:
+            sleeper, is_queued = Sleeper("muster", each.group), each.published is None
+            self._schedule.note(sleeper, each.at_ms, each.published, is_queued=is_queued)
+
+
+def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
+    """A batch processes few of them; each gets its tasks, though its members say nothing more."""
+    crowd = Crowd(300)
+    crowd.live()
+    assert crowd.largest <= pace.AT_ONCE + pace.DUE_MAX
+
+
+def test_thousands_of_groups_with_configs_get_their_tasks_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch meets few groups that it does not process, however many wait.
+
+    Here everything is an eighth of what it is, so 400 groups stand for 3,200.
+    """
+    monkeypatch.setattr(pace, "AT_ONCE", pace.AT_ONCE // 8)
+    monkeypatch.setattr(pace, "DUE_MAX", pace.DUE_MAX // 8)
+    monkeypatch.setattr(wake_up_schedule, "QUEUED_MAX", wake_up_schedule.QUEUED_MAX // 8)
+    crowd = Crowd(400)
+    crowd.live()
+    assert crowd.largest <= pace.AT_ONCE + pace.DUE_MAX
+    assert crowd.met < 2.5 * 400  # once with their config, once in turn, and their later ticks
+
+
+def test_a_batch_processes_as_many_as_the_clock_lets_in() -> None:
+    """More would be met in vain; fewer would make the groups wait longer."""
+    assert wake_up_schedule.QUEUED_MAX == pace.AT_ONCE + pace.DUE_MAX

@@ -12,7 +12,13 @@ from muster.protocol.events import Mark
 from muster.protocol.expected_heartbeats import Beat, checksum, needless_until_ms
 from muster.protocol.ids import GroupId
 from muster.streams.heartbeat_covers import Sleeper
-from muster.streams.wake_up_schedule import RETRY_MS, RETRY_MS_MAX, Schedule
+from muster.streams.wake_up_schedule import (
+    QUEUED_MAX,
+    QUEUED_RETRY_MS,
+    RETRY_MS,
+    RETRY_MS_MAX,
+    Schedule,
+)
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
@@ -65,6 +71,61 @@ def test_an_unanswered_tick_is_repeated_ever_more_rarely() -> None:
     schedule.note(A, now + 5)
     assert schedule.due(now + 5) == [(A, None)]
     assert schedule.next_ms() == now + 5 + RETRY_MS
+
+
+def queue(number: int) -> tuple[Schedule, list[Sleeper]]:
+    """A schedule with groups whose rows wait, each due 5 ms after the one before."""
+    schedule = Schedule()
+    sleepers = [Sleeper("muster", GroupId(f"g{each:03}")) for each in range(number)]
+    for place, sleeper in enumerate(sleepers):
+        schedule.note(sleeper, 100 + 5 * place, is_queued=True)
+    return schedule, sleepers
+
+
+def test_groups_whose_rows_wait_get_their_ticks_in_turn() -> None:
+    """For each that has answered another one gets its tick: the one that has waited longest."""
+    schedule, sleepers = queue(100)
+    first = [sleeper for sleeper, _ in schedule.due(10_000)]
+    assert first == sleepers[:QUEUED_MAX]
+    assert schedule.due(10_001) == []
+    schedule.note(sleepers[3], 60_000, Mark(1, 1))
+    schedule.note(sleepers[5], None)
+    assert [each for each, _ in schedule.due(10_002)] == sleepers[QUEUED_MAX : QUEUED_MAX + 2]
+    assert schedule.due(10_003) == []
+
+
+def test_other_groups_do_not_wait_in_the_queue() -> None:
+    """A group without waiting rows gets its tick at its time."""
+    schedule, _ = queue(100)
+    schedule.due(10_000)
+    schedule.note(A, 10_050, Mark(1, 1))
+    assert schedule.due(10_050) == [(A, Mark(1, 1))]
+    assert schedule.overdue_ms(10_150) == 100
+
+
+def test_groups_that_do_not_answer_make_room() -> None:
+    """They get their ticks again, behind those that had none; nothing stands still."""
+    schedule, sleepers = queue(2 * QUEUED_MAX)
+    schedule.due(10_000)
+    assert schedule.next_ms() == 10_000 + QUEUED_RETRY_MS
+    now = 10_000 + QUEUED_RETRY_MS
+    assert [each for each, _ in schedule.due(now)] == sleepers[QUEUED_MAX:]
+    now += QUEUED_RETRY_MS
+    assert [each for each, _ in schedule.due(now)] == sleepers[:QUEUED_MAX]
+
+
+def test_a_queue_survives_that_the_clock_was_ahead() -> None:
+    """No group is lost when the clock learns the time."""
+    schedule, sleepers = queue(100)
+    schedule.due(10_000)
+    schedule.set_back(2_000)
+    woken = set()
+    for now in range(8_000, 60_000, 500):
+        for sleeper, _ in schedule.due(now):
+            woken.add(sleeper)
+            schedule.note(sleeper, None)
+    assert woken | set(sleepers[:QUEUED_MAX]) == set(sleepers)
+    assert len(schedule) == 0
 
 
 @given(
