@@ -169,6 +169,8 @@ def unapplied(
     Raises:
         Unreachable: no answer.
     """
+    aside = {group for group, each in snapshots.items() if each.quarantine is not None}
+    groups = None if groups is None else set(groups) - aside
     if groups is not None and not groups:
         return {}
     try:
