@@ -34,7 +34,7 @@ BEHIND_TICKS = 100
 backlog longer, and a tick has no effect before it is read."""
 QUEUED_MAX = 48
 """Groups with waiting rows that may have a tick without an answer: as many as a batch processes
-(`batch.pace`). To a batch, one more costs a third of what it costs to process it."""
+(`batch.pace`). A batch that meets more of them only stores their rows once more."""
 QUEUED_RETRY_MS = 4_000
 """Such a group that has not answered makes room for another after this time, and gets its tick
 again. It is longer than a batch should take."""
@@ -108,7 +108,7 @@ class Schedule:
         self._waiting: list[tuple[int, Sleeper]] = []
         """Queued groups whose time has come, without a tick; a heap as `_queue`."""
         self._unanswered: dict[Sleeper, int] = {}
-        """Queued group → how long its tick keeps others waiting."""
+        """Queued group with a tick → the time until which it keeps others waiting."""
 
     def note(
         self,
