@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -26,11 +24,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 from bench_system import BenchSystem, Coordinator, configure, family, options, quantile
+from live_heap import live_heap_mb
 from machines import Crew, Crowd
 from meters import Meters, rates, size_of
 from probe import GROUP as PROBED
-
-from muster.broker.java import java
 
 GROUP, TASKS_EACH = "fleet", 10
 CHANGE_S, CRASH_S, SAMPLE_S = 2.0, 20.0, 10.0
@@ -101,11 +98,7 @@ def sample(system: BenchSystem, coordinator: Coordinator, meters: Meters) -> Sam
 def live_heap(pid: int) -> float:
     """Megabytes that a full collection leaves in a JVM, or in the JVM below a process."""
     (jvm,) = [p for p in family(pid) if p.name() == "java"]
-    jcmd = str(Path(java()).resolve().with_name("jcmd"))
-    command = [jcmd, str(jvm.pid), "GC.class_histogram"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    total = re.search(r"^Total\s+\d+\s+(\d+)", shown.stdout, re.MULTILINE)
-    return int(total[1]) / 1e6 if total else float("nan")
+    return live_heap_mb(jvm.pid)
 
 
 def slope(at_s: list[float], values: list[float]) -> float:

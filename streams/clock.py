@@ -227,7 +227,7 @@ class Clock(Loop):
                 apart=record.apart,
                 now_ms=self.now_ms(),
                 agreement=record.agreement if self._is_new(message) else None,
-                is_queued=record.published is None,
+                takes_turns=record.published is None,
             )
             if record.at_ms is None:
                 self._heartbeats.forget(sleeper)

@@ -6,8 +6,8 @@ leaves out a group whose members heartbeat as agreed, and one that has used up i
 that does not answer gets its tick again, ever more rarely, and a query that is behind gets few
 ticks. `clock` writes them.
 
-Groups whose rows wait (`batch.waiting_rows`) stand in a queue, because thousands of them may be due
-while a batch processes a few: each gets its tick when one before it has answered.
+Groups whose rows wait (`batch.waiting_rows`) take turns, because thousands of them may be due while
+a batch processes a few: each gets its tick when one before it has answered.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ without a limit the ticks of one group could slow the job down for all groups.""
 BEHIND_TICKS = 100
 """Ticks a second for all groups together while the query is behind: more would only make the
 backlog longer, and a tick has no effect before it is read."""
-QUEUED_MAX = 48
+TURNS_MAX = 48
 """Groups with waiting rows that may have a tick without an answer: as many as a batch processes
 (`batch.pace`). A batch that meets more of them only stores their rows once more."""
-QUEUED_RETRY_MS = 4_000
+TURN_RETRY_MS = 4_000
 """Such a group that has not answered makes room for another after this time, and gets its tick
 again. It is longer than a batch should take."""
 EARLY_TICKS_MAX = 128
@@ -57,7 +57,7 @@ class _Alarm:
 
     Attributes:
         by_clock: `wanted_ms` is a time of this clock, not one that the group has published.
-        is_queued: the rows of the group wait, and it gets its tick in turn.
+        takes_turns: the rows of the group wait, so it gets its tick when it is its turn.
     """
 
     wanted_ms: int
@@ -68,7 +68,7 @@ class _Alarm:
     wait_ms: int = 0
     by_clock: bool = False
     agreement: Agreement | None = None
-    is_queued: bool = False
+    takes_turns: bool = False
 
 
 @dataclass(slots=True)
@@ -106,9 +106,9 @@ class Schedule:
         self._queue: list[tuple[int, Sleeper]] = []
         self._early: list[tuple[int, int, Sleeper]] = []
         self._waiting: list[tuple[int, Sleeper]] = []
-        """Queued groups whose time has come, without a tick; a heap as `_queue`."""
+        """Groups that take turns, whose time has come, without a tick; a heap as `_queue`."""
         self._unanswered: dict[Sleeper, int] = {}
-        """Queued group with a tick → the time until which it keeps others waiting."""
+        """Group that has its turn → the time until which it keeps others waiting."""
 
     def note(
         self,
@@ -120,14 +120,14 @@ class Schedule:
         now_ms: int = 0,
         by_clock: bool = False,
         agreement: Agreement | None = None,
-        is_queued: bool = False,
+        takes_turns: bool = False,
     ) -> None:
         """Note when a group wants to be woken; None = never.
 
         `published` is the mark of its wake-up, `apart` whether its members heartbeat apart (then
         `now_ms` is when the wake-up was read), `agreement` the heartbeats with which it needs no
         tick. `by_clock`: the time is this clock's, not one that the group has published.
-        `is_queued`: the group's rows wait, so it gets its tick in turn.
+        `takes_turns`: the group's rows wait, so it gets its tick when it is its turn.
         """
         self._unanswered.pop(sleeper, None)
         if at_ms is None:
@@ -142,8 +142,8 @@ class Schedule:
             wait_ms=wait_ms,
             by_clock=by_clock,
             agreement=agreement,
-            retry_ms=QUEUED_RETRY_MS if is_queued else RETRY_MS,
-            is_queued=is_queued,
+            retry_ms=TURN_RETRY_MS if takes_turns else RETRY_MS,
+            takes_turns=takes_turns,
         )
         heapq.heappush(self._queue, (at_ms, sleeper))
         if apart:
@@ -201,29 +201,29 @@ class Schedule:
         while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
             at_ms, sleeper = heapq.heappop(self._queue)
             alarm = self._alarms.get(sleeper)
-            if alarm is not None and alarm.is_queued and alarm.at_ms == at_ms:
+            if alarm is not None and alarm.takes_turns and alarm.at_ms == at_ms:
                 heapq.heappush(self._waiting, (at_ms, sleeper))
             else:
                 due += self._taken(at_ms, sleeper, now_ms)
-        due += self._in_turn(now_ms, most - len(due))
+        due += self._taken_in_turn(now_ms, most - len(due))
         most = min(most, len(due) + EARLY_TICKS_MAX) if due else 0
         while self._early and self._early[0][0] <= now_ms and len(due) < most:
             due += self._taken(*heapq.heappop(self._early)[1:], now_ms)
         return due
 
-    def _in_turn(self, now_ms: int, most: int) -> list[tuple[Sleeper, Mark | None]]:
-        """The queued groups for which there is room now, those first that are due for longest."""
+    def _taken_in_turn(self, now_ms: int, most: int) -> list[tuple[Sleeper, Mark | None]]:
+        """The groups whose turn it is now, those first that are due for longest."""
         due: list[tuple[Sleeper, Mark | None]] = []
         if not self._waiting:
             return due
         late = [each for each, until_ms in self._unanswered.items() if until_ms <= now_ms]
         for sleeper in late:
             del self._unanswered[sleeper]
-        while self._waiting and len(due) < most and len(self._unanswered) < QUEUED_MAX:
+        while self._waiting and len(due) < most and len(self._unanswered) < TURNS_MAX:
             at_ms, sleeper = heapq.heappop(self._waiting)
             taken = self._taken(at_ms, sleeper, now_ms)
             if taken:
-                self._unanswered[sleeper] = now_ms + QUEUED_RETRY_MS
+                self._unanswered[sleeper] = now_ms + TURN_RETRY_MS
             due += taken
         return due
 
@@ -270,10 +270,10 @@ class Schedule:
     def overdue_ms(self, now_ms: int) -> int:
         """How late the wake-up is that waits longest for an answer; 0 = none is late.
 
-        A queued group may have to wait long for its turn, so it does not count.
+        A group that takes turns may have to wait long, so it does not count.
         """
         alarms = [*self._alarms.values()]
-        past = (now_ms - alarm.wanted_ms for alarm in alarms if not alarm.is_queued)
+        past = (now_ms - alarm.wanted_ms for alarm in alarms if not alarm.takes_turns)
         return max(0, max(past, default=0))
 
     def __len__(self) -> int:

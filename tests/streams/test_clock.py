@@ -20,7 +20,7 @@ from muster.protocol.topics import TopicKind
 from muster.streams import broker_time
 from muster.streams.clock import Clock
 from muster.streams.heartbeat_covers import Row, Sleeper
-from muster.streams.wake_up_schedule import QUEUED_MAX
+from muster.streams.wake_up_schedule import TURNS_MAX
 
 A = Sleeper("muster", GroupId("a"))
 
@@ -68,13 +68,13 @@ def test_the_agreement_of_an_earlier_coordinator_does_not_count() -> None:
 def test_a_wake_up_without_a_mark_is_of_a_group_whose_rows_wait() -> None:
     """The clock wakes so many of these groups; all others get their ticks at their time."""
     clock = Clock(ClientSettings(), ["muster"])
-    for number in range(2 * QUEUED_MAX):
+    for number in range(2 * TURNS_MAX):
         for kind, mark in (("waits", None), ("plain", Mark(1, 1))):
             wake_up = WakeUp(group=GroupId(f"{kind}{number}"), at_ms=1, published=mark)
             clock._note(Consumed("muster.clock", wake_up))  # type: ignore[arg-type]
     woken = [sleeper.group for sleeper, _ in clock._schedule.due(clock.now_ms())]
-    assert sum(group.startswith("waits") for group in woken) == QUEUED_MAX
-    assert sum(group.startswith("plain") for group in woken) == 2 * QUEUED_MAX
+    assert sum(group.startswith("waits") for group in woken) == TURNS_MAX
+    assert sum(group.startswith("plain") for group in woken) == 2 * TURNS_MAX
 
 
 class Log:

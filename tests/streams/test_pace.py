@@ -335,8 +335,8 @@ class Crowd:
         self.largest = max(self.largest, new)
         self.now_ms += 100 + 3 * len(asked) + 4 * new
         for each in wake_ups:
-            sleeper, is_queued = Sleeper("muster", each.group), each.published is None
-            self._schedule.note(sleeper, each.at_ms, each.published, is_queued=is_queued)
+            sleeper, takes_turns = Sleeper("muster", each.group), each.published is None
+            self._schedule.note(sleeper, each.at_ms, each.published, takes_turns=takes_turns)
 
 
 def test_hundreds_of_groups_with_configs_are_spread_over_batches() -> None:
@@ -355,7 +355,7 @@ def test_thousands_of_groups_with_configs_get_their_tasks_in_turn(
     """
     monkeypatch.setattr(pace, "AT_ONCE", pace.AT_ONCE // 8)
     monkeypatch.setattr(pace, "DUE_MAX", pace.DUE_MAX // 8)
-    monkeypatch.setattr(wake_up_schedule, "QUEUED_MAX", wake_up_schedule.QUEUED_MAX // 8)
+    monkeypatch.setattr(wake_up_schedule, "TURNS_MAX", wake_up_schedule.TURNS_MAX // 8)
     crowd = Crowd(400)
     crowd.live()
     assert crowd.largest <= pace.AT_ONCE + pace.DUE_MAX
@@ -364,4 +364,4 @@ def test_thousands_of_groups_with_configs_get_their_tasks_in_turn(
 
 def test_a_batch_processes_as_many_as_the_clock_lets_in() -> None:
     """More would be met in vain; fewer would make the groups wait longer."""
-    assert wake_up_schedule.QUEUED_MAX == pace.AT_ONCE + pace.DUE_MAX
+    assert wake_up_schedule.TURNS_MAX == pace.AT_ONCE + pace.DUE_MAX

@@ -13,10 +13,10 @@ from muster.protocol.expected_heartbeats import Beat, checksum, needless_until_m
 from muster.protocol.ids import GroupId
 from muster.streams.heartbeat_covers import Sleeper
 from muster.streams.wake_up_schedule import (
-    QUEUED_MAX,
-    QUEUED_RETRY_MS,
     RETRY_MS,
     RETRY_MS_MAX,
+    TURN_RETRY_MS,
+    TURNS_MAX,
     Schedule,
 )
 
@@ -78,7 +78,7 @@ def queue(number: int) -> tuple[Schedule, list[Sleeper]]:
     schedule = Schedule()
     sleepers = [Sleeper("muster", GroupId(f"g{each:03}")) for each in range(number)]
     for place, sleeper in enumerate(sleepers):
-        schedule.note(sleeper, 100 + 5 * place, is_queued=True)
+        schedule.note(sleeper, 100 + 5 * place, takes_turns=True)
     return schedule, sleepers
 
 
@@ -86,11 +86,11 @@ def test_groups_whose_rows_wait_get_their_ticks_in_turn() -> None:
     """For each that has answered another one gets its tick: the one that has waited longest."""
     schedule, sleepers = queue(100)
     first = [sleeper for sleeper, _ in schedule.due(10_000)]
-    assert first == sleepers[:QUEUED_MAX]
+    assert first == sleepers[:TURNS_MAX]
     assert schedule.due(10_001) == []
     schedule.note(sleepers[3], 60_000, Mark(1, 1))
     schedule.note(sleepers[5], None)
-    assert [each for each, _ in schedule.due(10_002)] == sleepers[QUEUED_MAX : QUEUED_MAX + 2]
+    assert [each for each, _ in schedule.due(10_002)] == sleepers[TURNS_MAX : TURNS_MAX + 2]
     assert schedule.due(10_003) == []
 
 
@@ -105,13 +105,13 @@ def test_other_groups_do_not_wait_in_the_queue() -> None:
 
 def test_groups_that_do_not_answer_make_room() -> None:
     """They get their ticks again, behind those that had none; nothing stands still."""
-    schedule, sleepers = queue(2 * QUEUED_MAX)
+    schedule, sleepers = queue(2 * TURNS_MAX)
     schedule.due(10_000)
-    assert schedule.next_ms() == 10_000 + QUEUED_RETRY_MS
-    now = 10_000 + QUEUED_RETRY_MS
-    assert [each for each, _ in schedule.due(now)] == sleepers[QUEUED_MAX:]
-    now += QUEUED_RETRY_MS
-    assert [each for each, _ in schedule.due(now)] == sleepers[:QUEUED_MAX]
+    assert schedule.next_ms() == 10_000 + TURN_RETRY_MS
+    now = 10_000 + TURN_RETRY_MS
+    assert [each for each, _ in schedule.due(now)] == sleepers[TURNS_MAX:]
+    now += TURN_RETRY_MS
+    assert [each for each, _ in schedule.due(now)] == sleepers[:TURNS_MAX]
 
 
 def test_a_queue_survives_that_the_clock_was_ahead() -> None:
@@ -124,7 +124,7 @@ def test_a_queue_survives_that_the_clock_was_ahead() -> None:
         for sleeper, _ in schedule.due(now):
             woken.add(sleeper)
             schedule.note(sleeper, None)
-    assert woken | set(sleepers[:QUEUED_MAX]) == set(sleepers)
+    assert woken | set(sleepers[:TURNS_MAX]) == set(sleepers)
     assert len(schedule) == 0
 
 

@@ -9,8 +9,6 @@ it each figure must stay below `MORE` times its value then, and the job must liv
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +18,11 @@ import psutil
 import pytest
 from support.hostile.attack import Attack
 from support.hostile.innocent import for_seconds, share
+from support.hostile.live_heap import live_heap_mb
 from support.hostile.measured_job import measured_job, megabytes, stored, warmed_innocent
 from support.kafka.brokers import Topics
 from support.protocol.bombs import APART_BOMBS, BOMBS
 from support.streams.job import Job
-
-from muster.broker.java import java
 
 MINUTES = float(os.environ.get("MUSTER_SOAK_MINUTES", "0"))
 ATTACK_S = 5.0
@@ -70,18 +67,8 @@ def sizes(job: Job) -> Sizes:
             threads += each.num_threads()
             files += each.num_fds()
             if each.name() == "java":
-                heap_mb = live_heap(each.pid)
+                heap_mb = round(live_heap_mb(each.pid), 1)
     return Sizes(heap_mb, *megabytes(job), threads, files, stored(job.checkpoint) >> 10)
-
-
-def live_heap(pid: int) -> float:
-    """Megabytes that a full collection leaves in a JVM."""
-    jcmd = str(Path(java()).resolve().with_name("jcmd"))
-    command = [jcmd, str(pid), "GC.class_histogram"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
-    total = re.search(r"^Total\s+\d+\s+(\d+)", shown.stdout, re.MULTILINE)
-    assert total is not None, shown.stdout[-300:]
-    return round(int(total[1]) / 1e6, 1)
 
 
 @pytest.mark.timeout(60 * MINUTES + 3_600)
@@ -107,6 +94,7 @@ def test_nothing_grows_under_attacks(kafka: Topics, tmp_path: Path) -> None:
             told = " | ".join(map(str, rounds[-1]))
             print(f"| {len(rounds)} | {minutes:.1f} | {waits} | {told} |", flush=True)
         innocent.close()
+    assert all(each.live_heap_mb > 0 for each in rounds)  # NaN is no figure
     first, last = rounds[0], rounds[-1]
     bounds = [MORE * was + slack for was, slack in zip(first, SLACK, strict=True)]
     grown = {
